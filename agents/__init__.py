@@ -1,0 +1,1 @@
+"""The learners: configurations, environments, memory, networks, losses and algorithms."""

@@ -1,0 +1,1 @@
+"""The search spaces that ship with rltune, one YAML file per agent."""
