@@ -1,0 +1,414 @@
+"""The answer of a search: which configuration to use, how good it is, and how sure that is.
+
+Pure functions over the finalists' scores on test seeds, which the search never saw. Nothing is
+called better because it came out on top once: the winner of many noisy comparisons is mostly
+lucky (Eimer et al., "Hyperparameters in Reinforcement Learning and How To Tune Them", ICML 2023).
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from rltune.stats import (
+    Estimate,
+    bootstrap_interval,
+    iqm,
+    p_value_better,
+    paired_difference,
+    probability_of_improvement,
+)
+
+SIGNIFICANCE = 0.05  # how often a search whose finalists are all alike may name a false winner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finalist:
+    """A configuration that was trained again on test seeds."""
+
+    trial: int
+    origins: tuple[str, ...]  # "default", "start:0", "sampler"; one configuration may have several
+    config: dict[str, Any]
+    objective: float | None = None  # the score on its tuning seeds
+    seeds: dict[int, float] = field(default_factory=dict)  # test seed -> score; NaN: diverged
+    env_steps: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What one has to know about a search to judge its answer; None or 0 where unknown."""
+
+    planned_seeds: int = 5
+    full_budget_trials: int | None = None  # trials that ran their whole budget
+    sampled_trials: int | None = None  # trials that the sampler proposed and that have ended
+    startup_trials: int = 0  # so many of the sampler's first proposals are random
+    sampler: str = ""
+    cut_by_time_limit: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """A finalist in the ranking; ``scores`` has -inf for a training that diverged."""
+
+    trial: int
+    origins: tuple[str, ...]
+    config: dict[str, Any]
+    objective: float | None
+    scores: dict[int, float]
+    iqm: float
+    low: float
+    high: float
+    worst: float
+    tied: bool  # cannot be told apart from the best
+    improvement: Estimate | None  # probability that a run of it beats a run of the defaults
+    difference: Estimate | None  # to the defaults, over shared seeds
+    env_steps: int
+    seconds: float
+
+    @property
+    def is_default(self) -> bool:
+        """Whether these are the agent's defaults."""
+        return "default" in self.origins
+
+    @property
+    def label(self) -> str:
+        """The name that people read: "the defaults", "known-good start 1" or "trial 17"."""
+        if self.is_default:
+            return "the defaults"
+        starts = [origin for origin in self.origins if origin.startswith("start")]
+        if starts:
+            return f"known-good settings {int(starts[0].partition(':')[2] or 0) + 1}"
+        return f"trial {self.trial}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The ranking of the finalists, best first, and what follows from it."""
+
+    ranking: tuple[Ranked, ...]
+    winner: int | None  # trial number
+    beats_default: bool | None  # None: the defaults were not among the finalists
+    tuning_gap: float | None  # the incumbent's tuning score minus its test score
+    incumbent: int | None  # the finalist with the best tuning score
+    sentences: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def ties(self) -> tuple[Ranked, ...]:
+        """The finalists that cannot be told apart from the best, the best among them."""
+        return tuple(one for one in self.ranking if one.tied)
+
+    @property
+    def best(self) -> Ranked | None:
+        """The winner, with its configuration."""
+        return next((one for one in self.ranking if one.trial == self.winner), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, strings and numbers, for YAML."""
+        return _plain(asdict(self))  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Answer:
+        """Return the answer that ``to_dict`` wrote; keys of newer versions are left out."""
+        known = {one.name for one in fields(cls)}
+        values = {name: value for name, value in data.items() if name in known}
+        values["ranking"] = tuple(_ranked_from_dict(one) for one in data["ranking"])
+        values["sentences"] = tuple(data["sentences"])
+        values["warnings"] = tuple(data["warnings"])
+        return cls(**values)
+
+
+def build_answer(
+    finalists: Iterable[Finalist | Mapping[str, Any]],
+    circumstances: Circumstances = Circumstances(),  # noqa: B008 (frozen)
+) -> Answer:
+    """Rank the finalists by their test scores and say which one to use.
+
+    The defaults win unless something is better than them beyond chance, then known-good settings
+    unless something is better than those, and only then the search's own best.
+    """
+    entries = [one if isinstance(one, Finalist) else _finalist(one) for one in finalists]
+    entries = [one for one in entries if one.seeds]
+    if not entries:
+        return Answer(
+            ranking=(),
+            winner=None,
+            beats_default=None,
+            tuning_gap=None,
+            incumbent=None,
+            sentences=("No configuration was trained again on test seeds: there is no answer.",),
+            warnings=tuple(_search_warnings(circumstances)),
+        )
+    default = next((one for one in entries if "default" in one.origins), None)
+    ranking = _rank(entries, default)
+    best_of_all = ranking[0]
+    winner = min((one for one in ranking if one.tied), key=_preference)
+    beats = None if default is None else not winner.is_default
+    tuned = [one for one in ranking if one.objective is not None and math.isfinite(one.objective)]
+    incumbent = max(tuned, key=lambda one: one.objective or 0.0, default=None)
+    gap = None
+    if incumbent is not None and incumbent.objective is not None:
+        gap = incumbent.objective - incumbent.iqm
+    return Answer(
+        ranking=ranking,
+        winner=winner.trial,
+        beats_default=beats,
+        tuning_gap=gap,
+        incumbent=incumbent.trial if incumbent else None,
+        sentences=tuple(_sentences(ranking, winner, best_of_all, incumbent, gap)),
+        warnings=tuple(_score_warnings(ranking, circumstances) + _search_warnings(circumstances)),
+    )
+
+
+def retrain_command(
+    agent: str,
+    env: str,
+    budget: int,
+    config: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    seed: int,
+) -> str:
+    """Return the one line that trains ``config`` again, bit for bit.
+
+    Names only the values that differ from the agent's ``defaults``.
+    """
+    words = ["rltune", "train", agent, "--env", env, "-n", str(budget)]
+    for name, value in config.items():
+        if name not in defaults or _flag_value(value) != _flag_value(defaults[name]):
+            words += [f"--{name.replace('_', '-')}", _flag_value(value)]
+    words += ["--seed", str(seed)]
+    return shlex.join(words)
+
+
+def number(value: float | None) -> str:
+    """Return a score as people write it: four significant digits at most, no exponent."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "diverged" if value < 0 else "∞"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def _finalist(values: Mapping[str, Any]) -> Finalist:
+    known = {one.name for one in fields(Finalist)}
+    kept = {name: value for name, value in values.items() if name in known}
+    kept["origins"] = tuple(values.get("origins") or ("sampler",))
+    return Finalist(**kept)
+
+
+def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked, ...]:
+    scores = {one.trial: _clean(one.seeds) for one in entries}
+    order = sorted(
+        entries,
+        key=lambda one: (
+            -iqm(list(scores[one.trial].values())),
+            -min(scores[one.trial].values()),
+            _origin_rank(one.origins),
+            one.trial,
+        ),
+    )
+    best = list(scores[order[0].trial].values())
+    # Bonferroni: the best of several may only be called better if luck is ruled out for all.
+    threshold = SIGNIFICANCE / max(1, len(entries) - 1)
+    ranking = []
+    for one in order:
+        own = list(scores[one.trial].values())
+        low, high = bootstrap_interval(own)
+        versus = None if default is None or one is default else scores[default.trial]
+        ranking.append(
+            Ranked(
+                trial=one.trial,
+                origins=one.origins,
+                config=dict(one.config),
+                objective=one.objective,
+                scores=scores[one.trial],
+                iqm=iqm(own),
+                low=low,
+                high=high,
+                worst=min(own),
+                tied=one is order[0] or p_value_better(best, own) > threshold,
+                improvement=probability_of_improvement(own, list(versus.values()))
+                if versus
+                else None,
+                difference=_shared_difference(scores[one.trial], versus) if versus else None,
+                env_steps=one.env_steps,
+                seconds=one.seconds,
+            )
+        )
+    return tuple(ranking)
+
+
+def _shared_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate | None:
+    shared = [seed for seed in a if seed in b and math.isfinite(a[seed]) and math.isfinite(b[seed])]
+    if len(shared) < 2:
+        return None
+    return paired_difference([a[seed] for seed in shared], [b[seed] for seed in shared])
+
+
+def _clean(seeds: Mapping[int, float]) -> dict[int, float]:
+    """Return the scores with the worst one there is for a training that diverged."""
+    return {
+        int(seed): float(score) if score is not None and math.isfinite(score) else -math.inf
+        for seed, score in sorted(seeds.items())
+    }
+
+
+def _origin_rank(origins: Iterable[str]) -> int:
+    kinds = {origin.partition(":")[0] for origin in origins}
+    return 0 if "default" in kinds else 1 if "start" in kinds else 2
+
+
+def _preference(one: Ranked) -> tuple[int, float, float]:
+    return _origin_rank(one.origins), -one.iqm, -one.worst
+
+
+def _sentences(
+    ranking: Sequence[Ranked],
+    winner: Ranked,
+    best: Ranked,
+    incumbent: Ranked | None,
+    gap: float | None,
+) -> list[str]:
+    default = next((one for one in ranking if one.is_default), None)
+    lines = [_verdict(winner, default, best), _score_sentence(winner)]
+    others = [one for one in ranking if one.tied and one is not winner]
+    if others:
+        lines.append(
+            f"{_names(others)} cannot be told apart from {winner.label} with "
+            f"{_seed_count(ranking)}: a tie, decided for what is known to be sound."
+        )
+    elif len(ranking) > 1:
+        lines.append("Every other finalist was worse beyond chance.")
+    if incumbent is not None and incumbent.objective is not None and gap is not None:
+        lines.append(_gap_sentence(incumbent, incumbent.objective, gap))
+    return lines
+
+
+def _verdict(winner: Ranked, default: Ranked | None, best: Ranked) -> str:
+    if default is None:
+        return (
+            f"Use {winner.label}. The agent's defaults were not trained on test seeds, so nothing "
+            "says whether the search improved on them."
+        )
+    if winner.is_default:
+        if best is winner:
+            return "Use the agent's defaults: no other finalist scored higher on test seeds."
+        return (
+            f"Use the agent's defaults: {best.label} scored higher ({number(best.iqm)} against "
+            f"{number(default.iqm)}), but not beyond what luck does with so few seeds."
+        )
+    chance = winner.improvement.value if winner.improvement else 0.0
+    return (
+        f"Use {winner.label}: it beats the agent's defaults, {number(winner.iqm)} against "
+        f"{number(default.iqm)}. A training with it scores above one with the defaults with "
+        f"a probability of {chance:.0%}."
+    )
+
+
+def _score_sentence(one: Ranked) -> str:
+    seeds = len(one.scores)
+    if seeds == 1:
+        return f"On the one test seed it scored {number(one.iqm)}: one number says little."
+    return (
+        f"On {seeds} test seeds, which the search never saw, its interquartile mean is "
+        f"{number(one.iqm)} (95 % interval {number(one.low)} to {number(one.high)}), "
+        f"its worst seed {number(one.worst)}."
+    )
+
+
+def _gap_sentence(incumbent: Ranked, objective: float, gap: float) -> str:
+    scores = f"{number(objective)} while tuning and {number(incumbent.iqm)} on test seeds"
+    subject = f"{incumbent.label[0].upper()}{incumbent.label[1:]}"
+    verb = "have" if incumbent.is_default or "settings" in incumbent.label else "has"
+    text = f"{subject}, the best of the search, {verb} {scores}"
+    if not math.isfinite(gap) or gap > 0.02 * max(abs(objective), 1e-9):
+        return f"{text}: the tuning score flattered it by {number(gap)} (the tuning gap)."
+    return f"{text}: the tuning score was no illusion (tuning gap {number(gap)})."
+
+
+def _score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> list[str]:
+    lines = []
+    short = [one for one in ranking if len(one.scores) < circumstances.planned_seeds]
+    if short:
+        lines.append(
+            f"{_names(short)} ran on fewer than the planned {circumstances.planned_seeds} "
+            "test seeds, so less is known about them."
+        )
+    diverged = [one for one in ranking if not math.isfinite(one.worst)]
+    if diverged:
+        lines.append(
+            f"{_names(diverged)} diverged (NaN) on at least one test seed, which counts as the "
+            "worst score."
+        )
+    top = ranking[0].iqm
+    ceiling = [one for one in ranking if one.iqm == top and one.worst == top]
+    if len(ranking) > 1 and len(ceiling) == len(ranking):
+        lines.append(
+            f"Every finalist scored {number(top)} on every seed: the environment is too easy for "
+            "this budget to tell them apart. A smaller --budget or a harder environment would."
+        )
+    return lines
+
+
+def _search_warnings(circumstances: Circumstances) -> list[str]:
+    lines = []
+    if circumstances.cut_by_time_limit:
+        lines.append("The time limit ended the search before all trials had run.")
+    full = circumstances.full_budget_trials
+    if full is not None and full < 5:
+        lines.append(
+            f"Only {full} trial{'s' if full != 1 else ''} ran the whole budget: the search chose "
+            "among few."
+        )
+    sampled, startup = circumstances.sampled_trials, circumstances.startup_trials
+    if sampled is not None and startup and sampled <= startup:
+        lines.append(
+            f"The {circumstances.sampler or 'sampler'} was still in its random start-up phase "
+            f"({sampled} of {startup} trials): this was a random search."
+        )
+    return lines
+
+
+def _names(entries: Sequence[Ranked]) -> str:
+    names = [one.label for one in entries]
+    text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return text[0].upper() + text[1:]
+
+
+def _seed_count(ranking: Sequence[Ranked]) -> str:
+    count = max(len(one.scores) for one in ranking)
+    return "one seed" if count == 1 else f"{count} seeds"
+
+
+def _flag_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return ",".join(_flag_value(one) for one in value)
+    return "none" if value is None else str(value)
+
+
+def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
+    known = {one.name for one in fields(Ranked)}
+    values = {name: value for name, value in data.items() if name in known}
+    values["origins"] = tuple(data["origins"])
+    for name in ("improvement", "difference"):
+        if values.get(name) is not None:
+            values[name] = Estimate(*values[name])
+    return Ranked(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value.item() if hasattr(value, "item") else value
