@@ -1,0 +1,108 @@
+"""What an agent is: a class that acts, updates and can be saved.
+
+An algorithm knows no environment, no loop and no logger; `rltune.agents.agent` runs it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rltune.agents.config import AgentConfig, C
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The spaces of one environment and how many environments there are."""
+
+    observation: gymnasium.Space[Any]
+    action: gymnasium.Space[Any]
+    n_envs: int
+
+
+class Memory(Protocol):
+    """Where the loop puts the steps and where ``update`` finds them."""
+
+    def add(
+        self,
+        *,
+        obs: NDArray[Any],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        next_obs: NDArray[Any],
+        valid: NDArray[np.bool_],
+    ) -> None:
+        """Store one step of all environments: the first axis of every array is n_envs.
+
+        ``next_obs`` is the true successor: the final observation where an episode ended. Rows
+        that are not ``valid`` must never be learnt from.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the content as tensors and plain Python."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over the content that ``state_dict`` gave."""
+
+
+class Algorithm(ABC, Generic[C]):
+    """The base of all agents.
+
+    Attributes:
+        Config: the configuration class
+        update_every: env_steps between two updates, set by the constructor
+        learning_rate_factor: multiplies the learning rate; the plateau rule lowers it
+    """
+
+    Config: ClassVar[type[AgentConfig]]
+    update_every: int
+    learning_rate_factor: float = 1.0
+
+    def __init__(self, config: C, spaces: Spaces, *, seed: int, device: str = "cpu") -> None:
+        self.config = config
+        self.spaces = spaces
+        self.device = torch.device(device)
+        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+
+    @abstractmethod
+    def make_memory(self) -> Memory:
+        """Return an empty memory of the kind that ``update`` reads."""
+
+    @abstractmethod
+    def act(
+        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Return the raw (unclipped) actions for ``obs`` of shape (n, ...); greedy unless explore.
+
+        Without ``explore`` neither generators nor any other state may change.
+        """
+
+    @abstractmethod
+    def update(self, memory: Any, progress: float) -> dict[str, float]:
+        """Learn from the memory; the only place that steps an optimizer.
+
+        Args:
+            memory: what ``make_memory`` gave, filled by the loop
+            progress: the fraction of the training's env_steps that are done, in [0, 1]
+
+        Returns:
+            what is worth recording, such as the losses
+        """
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that learning changes: networks, optimizers, generators.
+
+        Tensors and plain Python only, so that ``torch.load(weights_only=True)`` reads it.
+        """
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""

@@ -1,0 +1,339 @@
+"""Configurations: every hyperparameter is declared once, with default, range, scale and help.
+
+An agent's configuration is a frozen dataclass whose fields are made by `hp`. The command line, the
+YAML files and the search spaces read the same declarations through `hyperparameters`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rltune.agents.errors import UserError, unknown
+from rltune.agents.schedules import LINEAR, parse_schedule
+
+# Names that CleanRL and RLlib users type, and what they are called here.
+ALIASES = {
+    "num_envs": "n_envs",
+    "num_steps": "n_steps",
+    "num_minibatches": "n_minibatches",
+    "minibatch_size": "batch_size",
+    "sgd_minibatch_size": "batch_size",
+    "update_epochs": "n_epochs",
+    "num_epochs": "n_epochs",
+    "num_sgd_iter": "n_epochs",
+    "lr": "learning_rate",
+    "lambda": "gae_lambda",
+    "lambda_": "gae_lambda",
+    "clip_coef": "clip_range",
+    "clip_param": "clip_range",
+    "vf_clip_param": "clip_range_vf",
+    "entropy_coeff": "ent_coef",
+    "vf_loss_coeff": "vf_coef",
+    "grad_clip": "max_grad_norm",
+    "kl_target": "target_kl",
+    "norm_adv": "normalize_advantage",
+    "adam_epsilon": "optimizer_eps",
+    "adam_eps": "optimizer_eps",
+    "fcnet_hiddens": "net_arch",
+    "fcnet_activation": "activation",
+}
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """What is known about one hyperparameter.
+
+    ``low`` and ``high`` bound the range worth searching, ``minimum`` and ``maximum`` the valid one.
+    ``schedule`` says that ``lin_<value>`` is accepted beside a number.
+    """
+
+    name: str
+    type: str  # "int", "float", "bool", "str" or "ints"
+    default: Any
+    low: float | None
+    high: float | None
+    scale: str  # "uniform", "log", "one_minus_log" or "pow2"
+    choices: tuple[Any, ...] | None
+    help: str
+    schedule: bool
+    minimum: float
+    maximum: float
+
+
+def hp(
+    default: Any,
+    *,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    scale: str = "uniform",
+    choices: tuple[Any, ...] | None = None,
+    schedule: bool = False,
+    minimum: float = 0,
+    maximum: float = math.inf,
+) -> Any:
+    """Declare a hyperparameter: a dataclass field that knows its range, scale and help."""
+    metadata = {
+        "low": low,
+        "high": high,
+        "scale": scale,
+        "choices": choices,
+        "help": help,
+        "schedule": schedule,
+        "minimum": minimum,
+        "maximum": maximum,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """What every agent has."""
+
+    n_envs: int = hp(8, low=1, high=64, scale="pow2", minimum=1, help="parallel environments")
+    gamma: float = hp(
+        0.99, low=0.9, high=0.9999, scale="one_minus_log", maximum=1, help="discount factor"
+    )
+    learning_rate: float | str = hp(
+        3e-4, low=1e-5, high=1e-2, scale="log", schedule=True, help="step size of the optimizer"
+    )
+    max_grad_norm: float = hp(
+        0.5, low=0.3, high=5.0, scale="log", help="largest global gradient norm; 0: no clipping"
+    )
+    optimizer: str = hp("adam", choices=("adam", "rmsprop"), help="optimizer")
+    optimizer_eps: float = hp(
+        1e-5, low=1e-8, high=1e-3, scale="log", help="epsilon in the optimizer's denominator"
+    )
+    rms_alpha: float = hp(
+        0.99, low=0.9, high=0.999, scale="one_minus_log", maximum=1, help="RMSprop's smoothing"
+    )
+    net_arch: tuple[int, ...] = hp(
+        (64, 64), minimum=1, help="hidden layers of actor and of critic, as 64,64 (not for images)"
+    )
+    activation: str = hp("tanh", choices=("tanh", "relu", "elu", "silu"), help="activation")
+    orthogonal_init: bool = hp(True, help="orthogonal initialisation of the weights")
+    encoder: str = hp(
+        "auto",
+        choices=("auto", "mlp", "nature_cnn"),
+        help="what reads the observations; auto: nature_cnn for images",
+    )
+    frame_stack: int = hp(0, low=0, high=4, help="observations stacked into one; 0: none")
+    normalize_observations: bool = hp(False, help="running normalisation of the observations")
+    normalize_rewards: bool = hp(False, help="running scaling of the rewards")
+    vectorization: str = hp(
+        "sync",
+        choices=("sync", "async", "native"),
+        help="how the environments are stepped; native: not bit-equal when resumed",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(AgentConfig):
+    """What the agents have that learn from fresh rollouts."""
+
+    n_steps: int = hp(
+        128, low=8, high=2048, scale="pow2", minimum=1, help="steps of each environment a rollout"
+    )
+    gae_lambda: float = hp(
+        0.95,
+        low=0.8,
+        high=0.999,
+        scale="one_minus_log",
+        maximum=1,
+        help="lambda of the generalised advantage estimate",
+    )
+    ent_coef: float = hp(0.0, low=1e-8, high=0.1, scale="log", help="weight of the entropy bonus")
+    vf_coef: float = hp(0.5, low=0.1, high=1.0, help="weight of the value loss")
+    log_std_init: float = hp(
+        0.0, low=-3.0, high=1.0, minimum=-20, maximum=5, help="initial log std (Box actions)"
+    )
+    state_dependent_std: bool = hp(False, help="the network gives the std too (Box actions)")
+    use_sde: bool = hp(False, help="generalised state-dependent exploration, gSDE (Box actions)")
+    sde_sample_freq: int = hp(
+        0, low=0, high=256, help="new gSDE noise every so many steps; 0: once a rollout"
+    )
+
+
+C = TypeVar("C", bound=AgentConfig)
+
+_TYPES = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints"}
+
+
+def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter]:
+    """Return the hyperparameters of a configuration class by name, in the order of definition."""
+    return {
+        field.name: Hyperparameter(
+            name=field.name,
+            type=_TYPES[type(field.default)],
+            default=field.default,
+            **field.metadata,
+        )
+        for field in dataclasses.fields(config_class)
+        if "scale" in field.metadata
+    }
+
+
+def canonical_name(config_class: type[AgentConfig], name: str, where: str = "") -> str:
+    """Return our name for a hyperparameter written as ``name``: dashes and aliases are accepted.
+
+    Raises:
+        UserError: the agent has no such hyperparameter.
+    """
+    known = hyperparameters(config_class)
+    plain = name.lstrip("-").replace("-", "_")
+    for candidate in (plain, ALIASES.get(plain, "")):
+        if candidate in known:
+            return candidate
+    raise unknown("hyperparameter", name, known, where)
+
+
+def make_config(config_class: type[C], values: Mapping[str, object], where: str = "") -> C:
+    """Build a configuration from plain values, as they come from YAML, flags or a search.
+
+    Aliases are accepted, texts are coerced (``"1e6"`` is a number), None means the default.
+
+    Args:
+        config_class: the agent's configuration class
+        values: hyperparameters by name; absent ones keep their default
+        where: what the errors start with, such as a file and line
+
+    Raises:
+        UserError: an unknown name, a wrong type, a value out of range, a name given twice.
+    """
+    known = hyperparameters(config_class)
+    spelled: dict[str, str] = {}
+    for name in values:
+        own = canonical_name(config_class, name, where)
+        if own in spelled:
+            raise UserError(f"{_prefix(where)}{spelled[own]} and {name} are the same; keep one")
+        spelled[own] = name
+    return config_class(
+        **{
+            own: coerce(known[own], values[name], where)
+            for own, name in spelled.items()
+            if values[name] is not None
+        }
+    )
+
+
+def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
+    """Turn ``value`` into the hyperparameter's type and check that it is allowed.
+
+    Raises:
+        UserError: it is of a wrong type, out of range or not among the choices.
+    """
+    try:
+        result = _CONVERT[parameter.type](value, parameter.schedule)
+    except (TypeError, ValueError, OverflowError):
+        expected = _EXPECTED[parameter.type]
+        raise UserError(
+            f"{_prefix(where)}{parameter.name} is {value!r}, but must be {expected}"
+            + (f" or a schedule such as {LINEAR}1e-3" if parameter.schedule else "")
+        ) from None
+    if parameter.choices is not None and result not in parameter.choices:
+        raise unknown(parameter.name, str(value), map(str, parameter.choices), where)
+    for number in _numbers(parameter, result):
+        if not parameter.minimum <= number <= parameter.maximum:
+            limit = (
+                f"at least {parameter.minimum:g}"
+                if parameter.maximum == math.inf
+                else f"between {parameter.minimum:g} and {parameter.maximum:g}"
+            )
+            raise UserError(f"{_prefix(where)}{parameter.name} is {value!r}, but must be {limit}")
+    return result
+
+
+def _prefix(where: str) -> str:
+    return f"{where}: " if where else ""
+
+
+def _numbers(parameter: Hyperparameter, value: Any) -> tuple[float, ...]:
+    if parameter.type == "ints":
+        return tuple(value)
+    if parameter.type in ("int", "float"):
+        return (parse_schedule(value)[0],)
+    return ()
+
+
+def _to_int(value: Any, _schedule: bool = False) -> int:
+    if isinstance(value, bool) or int(float(value)) != float(value):
+        raise ValueError("not a whole number")
+    return int(float(value))
+
+
+def _to_float(value: Any, schedule: bool) -> float | str:
+    if isinstance(value, bool):
+        raise ValueError("not a number")
+    if isinstance(value, str) and value.startswith(LINEAR) and schedule:
+        parse_schedule(value)
+        return value
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("not finite")
+    return number
+
+
+def _to_bool(value: Any, _schedule: bool) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    word = str(value).lower()
+    if word not in words:
+        raise ValueError("not a truth value")
+    return words[word]
+
+
+def _to_str(value: Any, _schedule: bool) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def _to_ints(value: Any, _schedule: bool) -> tuple[int, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.strip("[]() ").split(",") if part.strip()]
+    if isinstance(value, (int, float)):
+        value = [value]
+    return tuple(_to_int(part) for part in value)
+
+
+_CONVERT: dict[str, Callable[[Any, bool], Any]] = {
+    "int": _to_int,
+    "float": _to_float,
+    "bool": _to_bool,
+    "str": _to_str,
+    "ints": _to_ints,
+}
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "ints": "whole numbers such as 64,64",
+}
+
+
+def config_dict(config: AgentConfig) -> dict[str, Any]:
+    """Return a configuration as plain JSON-able values under our own names."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in dataclasses.asdict(config).items()
+    }
+
+
+def config_hash(values: Mapping[str, object]) -> str:
+    """Return 12 hex digits that name a configuration: the same for the same values in any order."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return [plain(item) for item in value]
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        return value
+
+    text = json.dumps({name: plain(value) for name, value in values.items()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
