@@ -1,0 +1,357 @@
+"""Training histories: a row per (trial, seed, iteration), and a row per finished episode.
+
+The driver appends every row to a journal (one JSON line, one write), so the row survives a kill
+of the process at a cost of microseconds. Every few seconds the journal's rows become a parquet
+part, and parts become larger ones:
+
+    history/_journal-00000017.jsonl               the rows since the last part (with their episodes)
+    history/part-00000016-00000016.parquet        the rows of journal 16
+    history/part-00000000-00000015.parquet        the rows of journals 0 to 15
+    episodes/part-...                             the same for the episodes
+
+Parts name the journals they hold, so whatever a killed process left behind (a journal beside the
+part made from it, parts beside the larger one made from them) is recognised and read once only.
+
+Rows are never changed. A trial that starts again writes its rows with a higher ``attempt``; a row
+is superseded when a later attempt of its trial and seed has a row of the same or an earlier
+iteration. pandas and pyarrow can read the folders at any time; they see the journal's last rows
+and the end of superseded ones only after ``compact``, ``read_history`` sees them at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rltune.rundir import StorageError, atomic_write, storage_error
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REQUIRED = ("trial", "seed", "iteration", "env_steps")
+HISTORY_COLUMNS: dict[str, type] = {  # all others are metrics: floats
+    **{"trial": int, "seed": int, "role": str, "iteration": int, "env_steps": int},
+    **{"mean_reward": float, "best_reward": float, "episode_reward": float},
+    **{"step": int, "time": float, "timestamp": float},
+    **{"eval_return": float, "eval_std": float, "eval_episodes": float},
+    **{"env_steps_per_second": float, "attempt": int},
+}
+EPISODE_COLUMNS: dict[str, type] = {
+    **{"trial": int, "seed": int, "role": str, "iteration": int, "env_steps": int},
+    **{"episode_return": float, "length": int, "timestamp": float, "attempt": int},
+}
+ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+JOURNAL_ROWS, JOURNAL_SECONDS = 500, 10.0  # a journal becomes a part at the first of the two
+MERGE, LARGEST = 16, 256  # so many parts of equal width become one, up to this width
+
+
+class HistoryWriter:
+    """The one writer of a run's histories; it goes on where a killed writer stopped."""
+
+    def __init__(self, run: str | os.PathLike[str]) -> None:
+        """Open the histories of the run directory ``run``; StorageError if it is not writable."""
+        self._folders = (Path(run) / "history", Path(run) / "episodes")
+        try:
+            for folder in self._folders:
+                folder.mkdir(parents=True, exist_ok=True)
+            for folder in self._folders:
+                _remove_leftovers(folder)
+        except OSError as error:
+            raise storage_error(error, run) from error
+        self._journal: int | None = None  # the open file
+        self._pending: list[dict[str, Any]] = []  # its lines
+        self._recover()
+
+    def _recover(self) -> None:
+        history = self._folders[0]
+        parts, journals = _listing(history)
+        self._number = max((last for _, last, _ in parts), default=-1) + 1
+        for number, path in journals:
+            self._number = number
+            self._pending = _read_journal(path)
+            self._seal()
+        rows = _read_parts(history, ["trial", "seed", "attempt", "iteration"])
+        self._attempt = int(pc.max(rows["attempt"]).as_py() or 0) + 1
+        self._attempts: dict[tuple[int, int], int] = {}
+        rows = _kept(rows)
+        last = rows.group_by(["trial", "seed"]).aggregate([("iteration", "max")])
+        self._last = {(row["trial"], row["seed"]): row["iteration_max"] for row in last.to_pylist()}
+
+    def last_iteration(self, trial: int, seed: int) -> int:
+        """Return the last iteration on record of a trial, 0 before the first."""
+        return int(self._last.get((trial, seed), 0))
+
+    def append(self, row: Mapping[str, Any], episodes: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Add one finished iteration and the episodes that ended in it, durably.
+
+        ``row`` needs trial, seed, iteration and env_steps, an episode needs env_steps and length;
+        episodes take the trial, seed, role and iteration of the row.
+        An iteration that is on record already supersedes that row and those after it.
+        Raises StorageError when it could not be written; then nothing was, and it may be repeated.
+        """
+        row = _clean({"step": row["env_steps"], **row}, HISTORY_COLUMNS)
+        key, iteration = (row["trial"], row["seed"]), row["iteration"]
+        if iteration <= self._last.get(key, 0):
+            self.rewind(*key, iteration - 1)
+        row["attempt"] = self._attempts.get(key, self._attempt)
+        shared = {name: row.get(name) for name in ("trial", "seed", "role", "iteration", "attempt")}
+        line = {
+            "row": row,
+            "episodes": [_clean({**e, **shared}, EPISODE_COLUMNS, extra=False) for e in episodes],
+        }
+        self._write_line(line)
+        self._last[key] = iteration
+        full = len(self._pending) >= JOURNAL_ROWS
+        if full or time.monotonic() - self._opened >= JOURNAL_SECONDS:
+            try:
+                self._seal()
+                for folder in self._folders:
+                    _merge(folder)
+            except StorageError:
+                pass  # the row is safe in the journal; the next append tries again
+
+    def _write_line(self, line: dict[str, Any]) -> None:
+        path = self._journal_path()
+        data = (json.dumps(line) + "\n").encode()
+        try:
+            if self._journal is None:
+                self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                self._opened = time.monotonic()
+            before = os.fstat(self._journal).st_size
+            try:
+                written = os.write(self._journal, data)
+                while written < len(data):
+                    written += os.write(self._journal, data[written:])
+            except OSError:
+                os.ftruncate(self._journal, before)
+                raise
+        except OSError as error:
+            raise storage_error(error, path) from error
+        self._pending.append(line)
+
+    def _journal_path(self) -> Path:
+        return self._folders[0] / f"_journal-{self._number:08d}.jsonl"
+
+    def _seal(self) -> None:
+        """Turn the journal into parts. The history's comes last: once it is there, all is."""
+        name = f"part-{self._number:08d}-{self._number:08d}.parquet"
+        if self._pending:
+            episodes = [episode for line in self._pending for episode in line["episodes"]]
+            _write_part(self._folders[1] / name, _table(episodes, EPISODE_COLUMNS))
+            rows = [line["row"] for line in self._pending]
+            _write_part(self._folders[0] / name, _table(rows, HISTORY_COLUMNS))
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
+        self._journal_path().unlink(missing_ok=True)
+        self._number += 1
+        self._pending = []
+
+    def rewind(self, trial: int, seed: int, iteration: int) -> None:
+        """Say that a trial starts again after ``iteration``, superseding the rows after it."""
+        self._attempt += 1
+        self._attempts[trial, seed] = self._attempt
+        self._last[trial, seed] = min(iteration, self.last_iteration(trial, seed))
+
+    def compact(self) -> None:
+        """Write each folder as one file, without the superseded rows."""
+        self._seal()
+        history, episodes = self._folders
+        rows = _kept(_read_parts(history))
+        kept = rows.select(["trial", "seed", "attempt", "iteration"])
+        _replace_parts(episodes, _of_kept(_read_parts(episodes), kept))
+        _replace_parts(history, rows)
+
+    def close(self) -> None:
+        """Turn the journal into a part and stop writing."""
+        if self._pending:
+            self._seal()
+
+
+# --------------------------------------------------------------------------------------- reading
+
+
+def read_history(run: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the history of the run directory ``run``, a row per (trial, seed, iteration).
+
+    Exact whenever it is called: also beside a running writer, and after one was killed.
+    """
+    return _frame(_read(Path(run))[0], "iteration")
+
+
+def read_episodes(run: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the finished training episodes of the run directory ``run``, a row per episode."""
+    return _frame(_read(Path(run))[1], "env_steps")
+
+
+def _frame(table: pa.Table, last_key: str) -> pd.DataFrame:
+    table = table.drop_columns(["attempt"])
+    frame: pd.DataFrame = table.to_pandas()
+    return frame.sort_values(["trial", "seed", last_key], kind="stable", ignore_index=True)
+
+
+def _read(run: Path) -> tuple[pa.Table, pa.Table]:
+    """Return the kept rows and the kept episodes."""
+    history, episodes = run / "history", run / "episodes"
+    for remaining in reversed(range(20)):
+        try:
+            parts, journals = _listing(history)
+            episode_parts, _ = _listing(episodes)
+            lines = [line for _, path in journals for line in _read_journal(path)]
+            pending = {number for number, _ in journals}
+            rows = _concat([pq.read_table(path) for *_, path in parts], lines, "row")
+            # The episodes of a journal that is still there are read from it, not from a part
+            # that the writer has just made or was killed after making.
+            tables = [
+                pq.read_table(path) for first, _, path in episode_parts if first not in pending
+            ]
+            ended = _concat(tables, lines, "episodes")
+            break
+        except FileNotFoundError:  # the writer has just replaced this file by a larger one
+            if not remaining:
+                raise
+            time.sleep(0.01)
+    rows = _kept(rows)
+    return rows, _of_kept(ended, rows.select(["trial", "seed", "attempt", "iteration"]))
+
+
+def _concat(tables: list[pa.Table], lines: list[dict[str, Any]], what: str) -> pa.Table:
+    columns = HISTORY_COLUMNS if what == "row" else EPISODE_COLUMNS
+    rows = [r for line in lines for r in ([line["row"]] if what == "row" else line["episodes"])]
+    return pa.concat_tables([*tables, _table(rows, columns)], promote_options="permissive")
+
+
+def _read_parts(folder: Path, columns: list[str] | None = None) -> pa.Table:
+    tables = [pq.read_table(path, columns=columns) for *_, path in _listing(folder)[0]]
+    kind = HISTORY_COLUMNS if folder.name == "history" else EPISODE_COLUMNS
+    empty = _table([], kind).select(columns or list(kind))
+    return pa.concat_tables([empty, *tables], promote_options="permissive")
+
+
+def _read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines; the last one may be torn, and then it was never acknowledged."""
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def _kept(rows: pa.Table) -> pa.Table:
+    """Drop the rows that a later attempt of the same trial and seed supersedes."""
+    starts = rows.group_by(["trial", "seed", "attempt"]).aggregate([("iteration", "min")])
+    if len(starts) == len(starts.group_by(["trial", "seed"]).aggregate([])):
+        return rows  # no trial ever started again
+    limits, limit = [], math.inf
+    previous = None
+    ordered = starts.sort_by([(k, "descending") for k in ("trial", "seed", "attempt")]).to_pylist()
+    for start in ordered:  # from the last attempt back: an attempt ends where a later one starts
+        key = (start["trial"], start["seed"])
+        limit = math.inf if key != previous else limit
+        limits.append({**start, "limit": limit})
+        limit, previous = min(limit, start["iteration_min"]), key
+    table = pa.Table.from_pylist(limits).select(["trial", "seed", "attempt", "limit"])
+    joined = rows.append_column("_order", pa.array(range(len(rows)))).join(
+        table, ["trial", "seed", "attempt"]
+    )
+    joined = joined.sort_by("_order")
+    return joined.filter(pc.field("iteration") < pc.field("limit")).select(rows.column_names)
+
+
+def _of_kept(episodes: pa.Table, kept: pa.Table) -> pa.Table:
+    """Drop the episodes whose history row is superseded or was never finished."""
+    keys = ["trial", "seed", "attempt", "iteration"]
+    ordered = episodes.append_column("_order", pa.array(range(len(episodes)), pa.int64()))
+    joined = ordered.join(kept, keys, join_type="left semi")
+    return joined.sort_by("_order").select(episodes.column_names)
+
+
+# ----------------------------------------------------------------------------- files and columns
+
+
+def _listing(folder: Path) -> tuple[list[tuple[int, int, Path]], list[tuple[int, Path]]]:
+    """Return the parts (first, last, path) that no larger part covers, and the open journals."""
+    names: list[str] = []
+    while (found := sorted(os.listdir(folder) if folder.is_dir() else [])) != names:
+        names = found  # until two listings agree: a rename may slip through a single one
+    matches = [m for n in names if (m := re.fullmatch(r"part-(\d+)-(\d+)\.parquet", n))]
+    ranges = sorted(((int(m[1]), int(m[2]), folder / m[0]) for m in matches), key=_widest_first)
+    parts: list[tuple[int, int, Path]] = []
+    for first, last, path in ranges:
+        if not parts or first > parts[-1][1]:
+            parts.append((first, last, path))
+    journals = [
+        (int(m[1]), folder / m[0])
+        for name in names
+        if (m := re.fullmatch(r"_journal-(\d+)\.jsonl", name))
+    ]
+    covered = [range(first, last + 1) for first, last, _ in parts]
+    return parts, [j for j in journals if not any(j[0] in c for c in covered)]
+
+
+def _widest_first(part: tuple[int, int, Path]) -> tuple[int, int]:
+    return part[0], -part[1]
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed writer left: temporary files and files that a larger part covers."""
+    parts, journals = _listing(folder)
+    wanted = {path for *_, path in (*parts, *journals)}
+    for path in folder.iterdir():
+        ours = path.name.startswith(("part-", "_journal-"))
+        if (ours and path not in wanted) or re.fullmatch(r"\.part-.*\.tmp", path.name):
+            path.unlink()
+
+
+def _write_part(path: Path, table: pa.Table) -> None:
+    atomic_write(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def _merge(folder: Path) -> None:
+    """Merge the last parts while sixteen in a row are equally wide: few files, little rewriting."""
+    while True:
+        parts = _listing(folder)[0][-MERGE:]
+        widths = {last - first + 1 for first, last, _ in parts}
+        if len(parts) < MERGE or len(widths) > 1 or widths.pop() >= LARGEST:
+            return
+        tables = [pq.read_table(path) for *_, path in parts]
+        table = pa.concat_tables(tables, promote_options="permissive")
+        _write_part(folder / f"part-{parts[0][0]:08d}-{parts[-1][1]:08d}.parquet", table)
+        _remove_leftovers(folder)
+
+
+def _replace_parts(folder: Path, table: pa.Table) -> None:
+    parts = _listing(folder)[0]
+    if parts:
+        _write_part(folder / f"part-{parts[0][0]:08d}-{parts[-1][1]:08d}.parquet", table)
+        _remove_leftovers(folder)
+
+
+def _clean(row: Mapping[str, Any], columns: dict[str, type], extra: bool = True) -> dict[str, Any]:
+    """Return the row with every value of its column's type."""
+    clean: dict[str, Any] = {name: int(row[name]) for name in REQUIRED}
+    for name, value in row.items():
+        if value is None or name in REQUIRED or not (extra or name in columns):
+            continue
+        try:
+            clean[name] = columns.get(name, float)(value)
+        except (TypeError, ValueError):
+            warnings.warn(f"the metric {name!r} is no number; left out", stacklevel=3)
+    return clean
+
+
+def _table(rows: list[dict[str, Any]], columns: dict[str, type]) -> pa.Table:
+    names = dict.fromkeys([*columns, *sorted({name for row in rows for name in row})])
+    return pa.table(
+        {
+            name: pa.array([row.get(name) for row in rows], ARROW[columns.get(name, float)])
+            for name in names
+        }
+    )

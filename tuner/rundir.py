@@ -1,0 +1,495 @@
+"""The run directory: what one search or training leaves on disk, and all that later commands read.
+
+Every file is written to a temporary name beside it and renamed, so a reader never meets half of
+one. Temporary names begin with a dot: pandas and pyarrow skip them when they read a folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import fcntl
+import importlib.metadata
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rltune.agents.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT_VERSION = 1
+STORAGE = "runs"  # where runs go unless --storage-path says otherwise
+PACKAGES = (
+    *("rltune", "ray", "torch", "optuna", "gymnasium", "numpy", "pandas", "pyarrow", "wandb"),
+    *("ale-py", "mujoco", "Box2D", "envpool", "pybullet"),
+)
+
+
+class StorageError(UserError):
+    """The run directory could not be written: full disk, no permission, read-only."""
+
+
+def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
+    """Return the sentence for an operating system's ``error`` at ``path``."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if error.errno in full:
+        reason, remedy = "the disk is full", "free some space, or choose another --storage-path."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        reason, remedy = "no permission", "choose a --storage-path that you may write to."
+    elif error.errno == errno.EROFS:
+        reason, remedy = "the file system is read-only", "choose another --storage-path."
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        reason, remedy = "a file stands where a folder is needed", "choose another --storage-path."
+    else:
+        reason, remedy = error.strerror or str(error), "choose another --storage-path."
+    return StorageError(f"cannot write {os.fspath(path)}: {reason}; {remedy}")
+
+
+def atomic_write(
+    path: str | os.PathLike[str], content: str | bytes | Callable[[Path], object]
+) -> None:
+    """Write a file wholly or not at all; a callable is given the temporary path to write to.
+
+    Raises StorageError when the disk is full or may not be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if callable(content):
+            content(temporary)
+        else:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# ------------------------------------------------------------------ what is recorded about a run
+
+SECRET_NAME = re.compile(
+    r"(?i)(api|access|private|secret|wandb)[-_]?key|token|secret|passw|credential"
+)
+SECRET_VALUE = re.compile(
+    r"\b([0-9a-f]{40}|wandb_v1_\w+|sk-[\w-]{16,}|gh[pousr]_\w{16,}|hf_\w{16,})\b"
+)
+MASK = "***"
+
+
+def _environment_secrets() -> list[str]:
+    """Return the values of environment variables whose names say that they are secret."""
+    named = {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
+    return sorted((v for v in named if len(v) >= 8 and "/" not in v[:1]), key=len, reverse=True)
+
+
+def masked(value: Any) -> Any:
+    """Return plain data (for YAML) with every secret of the environment masked."""
+    return _masked(value, _environment_secrets())
+
+
+def _masked(value: Any, secrets: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            str(key): MASK
+            if isinstance(item, str) and SECRET_NAME.search(str(key))
+            else _masked(item, secrets)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_masked(item, secrets) for item in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = str(value)
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def command_line(arguments: list[str] | None = None) -> str:
+    """Return the command line as one would paste it into a shell, whatever looks secret masked."""
+    arguments = sys.argv if arguments is None else arguments
+    shown: list[str] = []
+    for position, argument in enumerate(arguments):
+        name, equals, _ = argument.partition("=")
+        if equals and SECRET_NAME.search(name):
+            argument = f"{name}={MASK}"
+        elif position and not argument.startswith("-"):
+            before = arguments[position - 1]
+            if before.startswith("-") and "=" not in before and SECRET_NAME.search(before):
+                argument = MASK
+        argument = re.sub(r"(://[^/@:]*:)[^/@]+@", rf"\1{MASK}@", argument)
+        shown.append(SECRET_VALUE.sub(MASK, argument))
+    if shown:
+        shown[0] = Path(shown[0]).name
+    return str(masked(shlex.join(shown)))
+
+
+def versions() -> dict[str, str]:
+    """Return the version of Python and of every installed package that a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision(folder: str | os.PathLike[str] = ".") -> dict[str, object] | None:
+    """Return {"revision": str, "dirty": bool} of the repository that holds ``folder``, if any."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", os.fspath(folder), "--no-optional-locks", *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        return run.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return {"revision": git("rev-parse", "HEAD"), "dirty": bool(changed)}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def machine() -> dict[str, object]:
+    """Return the cores this process may use, the memory in GiB and the names of NVIDIA GPUs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    gpus = []
+    for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        model = re.search(r"Model:\s*(.+)", information.read_text())
+        gpus.append(model.group(1).strip() if model else "NVIDIA GPU")
+    return {
+        "platform": platform.platform(terse=True),
+        "cores": cores,
+        "memory_gib": round(memory, 1),
+        "gpus": gpus,
+    }
+
+
+# ------------------------------------------------------------------------------- names and places
+
+
+def default_name(agent: str, env: str, storage: str | os.PathLike[str] | None = None) -> str:
+    """Return "ppo-CartPole-v1-20261121-0223"; with ``storage``, one that is not taken there."""
+    stem = "-".join(re.split(r"[:/.]", part)[-1] for part in (agent, env))
+    name = re.sub(r"[^\w.+-]", "-", stem) + time.strftime("-%Y%m%d-%H%M")
+    taken, number = name, 1
+    while storage is not None and (Path(storage) / taken).exists():
+        number += 1
+        taken = f"{name}-{number}"
+    return taken
+
+
+def run_path(storage: str | os.PathLike[str], name: str) -> Path:
+    """Return the folder of the run ``name`` in ``storage``; UserError if either cannot be one."""
+    storage = os.fspath(storage)
+    if re.match(r"[a-zA-Z][\w+.-]*://", storage):
+        raise UserError(
+            f"storage path {storage!r}: cloud storage is not supported yet; give a local folder."
+        )
+    if not re.fullmatch(r"[^\W_][\w.+=, -]{0,127}", name) or name == "latest":
+        raise UserError(
+            f"run name {name!r}: write letters, digits, '-', '_' and '.', at most 128, beginning "
+            "with a letter or a digit (and not 'latest', which names the newest run)."
+        )
+    folder = Path(storage).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"storage path {storage!r} is a file; give a folder.")
+    return folder / name
+
+
+def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STORAGE) -> Path:
+    """Return the folder of a run given as a path, as a name in ``storage``, or as "latest"."""
+    text = os.fspath(run)
+    for path in (Path(text).expanduser(), Path(storage) / text):
+        if path.exists():
+            return path
+    known = sorted(Path(storage).glob("*/run.yaml"), key=lambda file: file.stat().st_mtime)
+    if text == "latest" and known:
+        return known[-1].parent
+    names = [file.parent.name for file in known]
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else "give the path of a run directory."
+    raise UserError(f"no run {text!r} here or in {os.fspath(storage)!r}; {hint}")
+
+
+# ----------------------------------------------------------------------------- the run directory
+
+
+class RunDir:
+    """One run directory, open for the process that drives the run (see ``open_run`` for readers).
+
+    ``content`` is run.yaml: what was asked for under "spec", and by whom, when and with what.
+    """
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        self.path = path
+        self.content = content
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        spec: Mapping[str, Any],
+        *,
+        kind: str = "search",
+        exist_error: bool = True,
+    ) -> RunDir:
+        """Make a new run directory; an existing run is a UserError or, at will, opened."""
+        text = os.fspath(path)
+        storage, _, name = text.rstrip("/").rpartition("/")
+        path = run_path(storage or ("/" if text.startswith("/") else "."), name).absolute()
+        if (path / "run.yaml").exists():
+            if not exist_error:
+                return cls.open(path)
+            raise UserError(
+                f"the run {path.name!r} exists already in {path.parent}; continue it with "
+                f"`rltune resume {text}`, or choose another --name."
+            )
+        if path.is_dir() and any(not p.name.startswith(".") for p in path.iterdir()):
+            raise UserError(f"{path} exists and is no run directory; choose another --name.")
+        content = {
+            "format_version": FORMAT_VERSION,
+            "kind": kind,
+            "name": path.name,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "command": command_line(),
+            "versions": versions(),
+            "git": git_revision(),
+            "machine": machine(),
+            "spec": masked(spec),
+        }
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            run = cls(path, content)
+            run.write_yaml("run.yaml", content)
+        except (OSError, StorageError) as error:
+            for folder in missing:  # leave nothing half-made behind
+                if folder.exists():
+                    folder.rmdir()
+            raise storage_error(error, path) if isinstance(error, OSError) else error from error
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunDir:
+        """Open an existing run: a path, a name under ./runs, or "latest"."""
+        path = find_run(path).absolute()
+        file = path / "run.yaml"
+        try:
+            content = yaml.safe_load(file.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise UserError(f"{path} is no run directory: it has no run.yaml.") from None
+        except PermissionError:
+            raise UserError(f"{file} may not be read: no permission.") from None
+        except (yaml.YAMLError, UnicodeDecodeError):
+            raise UserError(f"{file} is damaged: it is not readable as YAML.") from None
+        if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
+            raise UserError(
+                f"{path} is no run directory of rltune: run.yaml has no format_version."
+            )
+        if content["format_version"] > FORMAT_VERSION:
+            made_by = content.get("versions", {}).get("rltune", "newer")
+            raise UserError(
+                f"{path} was written by a newer rltune ({made_by}): its format is "
+                f"{content['format_version']}, this one reads up to {FORMAT_VERSION}; "
+                "update rltune."
+            )
+        return cls(path, content)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What was asked for, as it was given to ``create``."""
+        return dict(self.content["spec"])
+
+    @property
+    def kind(self) -> str:
+        """Return "search" or "train"."""
+        return str(self.content["kind"])
+
+    @property
+    def name(self) -> str:
+        """The name of the run, and of its folder."""
+        return self.path.name
+
+    @property
+    def study_path(self) -> Path:
+        """The Optuna study."""
+        return self.path / "study.db"
+
+    @property
+    def study_url(self) -> str:
+        """The study as Optuna's tools take it."""
+        return f"sqlite:///{self.study_path}"
+
+    @property
+    def history_dir(self) -> Path:
+        """A row per iteration."""
+        return self.path / "history"
+
+    @property
+    def episodes_dir(self) -> Path:
+        """A row per finished episode."""
+        return self.path / "episodes"
+
+    @property
+    def trials_path(self) -> Path:
+        """A row per trial."""
+        return self.path / "trials.parquet"
+
+    @property
+    def best_dir(self) -> Path:
+        """The best configuration and the answer."""
+        return self.path / "best"
+
+    @property
+    def report_dir(self) -> Path:
+        """The report."""
+        return self.path / "report"
+
+    def trial_dir(self, number: int) -> Path:
+        """Return the folder of a trial; whoever writes into it makes it."""
+        return self.path / "trials" / str(number)
+
+    def checkpoint(self, number: int) -> Path:
+        """Return the file of a trial's checkpoint."""
+        return self.trial_dir(number) / "checkpoint.pt"
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text file of the run wholly or not at all, and return its path."""
+        path = self.path / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, path) from error
+        atomic_write(path, text)
+        return path
+
+    def write_yaml(self, name: str, data: Any) -> Path:
+        """Write a YAML file of the run wholly or not at all, and return its path."""
+        text = yaml.safe_dump(masked(data), sort_keys=False, allow_unicode=True, width=100)
+        return self.write_text(name, text)
+
+    def write_parquet(self, name: str, frame: Any) -> Path:
+        """Write a pandas frame or an arrow table of the run wholly or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame)
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, lambda temporary: pq.write_table(table, temporary))
+        return path
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process; UserError when another process drives it already.
+
+        The system releases the lock when the process ends, however it ends.
+        """
+        path = self.path / ".lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise storage_error(error, path) from error
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.read(handle, 200).decode(errors="replace") or "another process"
+                raise UserError(
+                    f"the run {self.name!r} is being driven by {owner}; stop it first."
+                ) from None
+            os.ftruncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {platform.node()}".encode())
+            yield
+        finally:
+            os.close(handle)
+
+
+# ----------------------------------------------------------------------------------- the readers
+
+
+class Run:
+    """A run as its directory tells it: frames, specification and answer; changes nothing."""
+
+    def __init__(self, rundir: RunDir) -> None:
+        self.rundir = rundir
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.rundir.path
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.rundir.name
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What was asked for: agent, env, space, budget, seeds, ..."""
+        return self.rundir.spec
+
+    def trials(self) -> pd.DataFrame:
+        """Return a row per trial: state, reason, configuration, objective, budget reached, cost."""
+        from rltune.trials_table import read_trials
+
+        return read_trials(self.rundir.trials_path)
+
+    def history(self) -> pd.DataFrame:
+        """Return a row per (trial, seed, iteration)."""
+        from rltune.history import read_history
+
+        return read_history(self.path)
+
+    def episodes(self) -> pd.DataFrame:
+        """Return a row per finished training episode."""
+        from rltune.history import read_episodes
+
+        return read_episodes(self.path)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best configuration, or None before there is one."""
+        return self._read_yaml("best/config.yaml")
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """The answer of the search, or None before there is one."""
+        return self._read_yaml("best/answer.yaml")
+
+    def _read_yaml(self, name: str) -> dict[str, Any] | None:
+        file = self.path / name
+        return yaml.safe_load(file.read_text()) if file.exists() else None
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        what = " on ".join(str(spec[key]) for key in ("agent", "env") if key in spec)
+        created = self.rundir.content.get("created", "")
+        return f"<{self.rundir.kind} {self.name!r}: {what}, {created}, {self.path}>"
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open a run for reading: a path, a name under ./runs, or "latest"."""
+    return Run(RunDir.open(path))

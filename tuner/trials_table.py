@@ -1,0 +1,72 @@
+"""trials.parquet: a row per trial."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rltune.rundir import atomic_write
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS: dict[str, pa.DataType] = {
+    "trial": pa.int64(),
+    "state": pa.string(),
+    "reason": pa.string(),
+    "origin": pa.string(),
+    "hash": pa.string(),
+    "objective": pa.float64(),
+    "objective_mean": pa.float64(),
+    "budget_reached": pa.int64(),
+    "rung": pa.int64(),
+    "seeds": pa.list_(pa.int64()),
+    "role": pa.string(),
+    "seconds": pa.float64(),
+    "started": pa.float64(),  # unix seconds
+    "finished": pa.float64(),
+    "retries": pa.int64(),
+    "traceback": pa.string(),
+}
+
+
+def write_trials(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the table, wholly or not at all."""
+    others = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
+    arrays = {
+        name: pa.array([row.get(name) for row in rows], kind) for name, kind in COLUMNS.items()
+    }
+    arrays |= {name: _column([row.get(name) for row in rows]) for name in others}
+    table = pa.table(arrays)
+    atomic_write(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def read_trials(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the table; empty before the first trial."""
+    if os.path.exists(path):
+        table = pq.read_table(path, partitioning=None)
+    else:
+        table = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return a column of bools, integers, floats or, when mixed or anything else, text."""
+    kinds = {type(value) for value in values if value is not None}
+    for accepted, arrow in (
+        ({bool}, pa.bool_()),
+        ({int}, pa.int64()),
+        ({int, float}, pa.float64()),
+    ):
+        if kinds <= accepted:
+            return pa.array(values, arrow)
+    return pa.array([None if v is None else _text(v) for v in values], pa.string())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
