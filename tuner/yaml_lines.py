@@ -1,0 +1,158 @@
+"""YAML that remembers its lines, so that every mistake can be reported where it stands.
+
+Scalars follow YAML 1.2, not PyYAML's 1.1: ``1e6`` is a number, ``on`` and ``no`` are text. A key
+that is written twice is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rltune.agents.errors import UserError
+
+KeyPath = tuple[str | int, ...]
+
+MAX_NODES = 20_000  # far above any real file; stops nested aliases from filling the memory
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a piece of data came from: a file's name and the line of each key, or just a name."""
+
+    name: str = ""
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+
+    def error(self, path: KeyPath, message: str) -> UserError:
+        """Return the error ``file:line: key: message``; without a file there is no line."""
+        prefix = self.name
+        line = self._line(path)
+        if line is not None:
+            prefix += f":{line}"
+        parts = [prefix, key_text(path), message]
+        return UserError(": ".join(part for part in parts if part))
+
+    def _line(self, path: KeyPath) -> int | None:
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]]
+        return None
+
+
+def key_text(path: KeyPath) -> str:
+    """``("start", 0, "gamma")`` as ``start[0].gamma``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")
+
+
+def read_yaml(path: Path) -> tuple[Any, Source]:
+    """Return the file's data and its source. UserError: no such file, not text, not YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a text file in UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read: {reason}") from None
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, name: str) -> tuple[Any, Source]:
+    """Parse YAML text; ``name`` stands for the file in errors."""
+    lines: dict[KeyPath, int] = {}
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        data = None if node is None else _Builder(name, loader, lines).build(node, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f":{mark.line + 1}"
+        raise UserError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UserError(f"{name}: nested too deeply") from None
+    return data, Source(name, lines)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader with the scalars of YAML 1.2."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012  (PyYAML's own way to replace them)
+
+
+for tag, pattern, first in [
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9][0-9_]*", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+]:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), first)
+
+
+class _Builder:
+    """Turns YAML nodes into plain Python data and notes the line of every key."""
+
+    def __init__(self, name: str, loader: _Loader, lines: dict[KeyPath, int]) -> None:
+        self.name = name
+        self.loader = loader
+        self.lines = lines
+
+    def build(self, node: yaml.Node, path: KeyPath) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if len(self.lines) > MAX_NODES:
+            raise UserError(f"{self.name}: more than {MAX_NODES} values")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise UserError(f"{self.name}:{line}: a key must be a name")
+            key = key_node.value
+            if key in result:
+                first = self.lines[(*path, key)]
+                raise UserError(
+                    f"{self.name}:{line}: {key_text((*path, key))}: written twice, first in line "
+                    f"{first}; remove one"
+                )
+            self.lines[(*path, key)] = line
+            result[key] = self.build(value_node, (*path, key))
+        return result
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        text = str(node.value)
+        try:
+            if kind == "int":
+                return int(text.replace("_", ""))
+            if kind == "float":
+                plain = text.replace("_", "").lower()
+                return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+        except ValueError:
+            raise UserError(
+                f"{self.name}:{node.start_mark.line + 1}: {text[:40]!r} is not a number"
+            ) from None
+        if kind in ("null", "bool", "str"):
+            return {"null": None, "bool": text.lower() == "true", "str": text}[kind]
+        raise UserError(
+            f"{self.name}:{node.start_mark.line + 1}: the tag {node.tag!r} is not allowed here"
+        )
