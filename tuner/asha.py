@@ -1,0 +1,288 @@
+"""Schedulers: whether a trial goes on. Pure Python, no Ray.
+
+`ASHA` is the stopping variant of Li et al., "A System for Massively Parallel Hyperparameter
+Tuning" (MLSys 2020), made safe for noisy learners: a rung stops no one before enough trials have
+reached it, ties go on, NaN is stopped and never recorded, and the rungs are rebuilt from the study
+(`restore`), so a search that was killed decides like one that was not.
+
+A weakness that asynchronous halving has by design: who reaches a rung early is judged among few, so
+early arrivals get through more easily than late ones. `min_population` makes that kinder still: the
+price is a few full trials more, the gain is that no good configuration dies by the luck of its
+order. No configuration is exempt, the defaults and the known-good settings included: the tournament
+at the end trains them again in any case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rltune.agents.errors import UserError, unknown
+
+Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
+
+OPTIONS: dict[str, dict[str, float]] = {
+    "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
+    "median": {"n_rungs": 10, "min_population": 5},
+    "none": {},
+}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A line of the rung table.
+
+    Attributes:
+        budget: of the rung, in env_steps
+        entered: trials that reached it with a value
+        stopped: trials that were stopped there
+        cutoff: value that a trial needs to go on; None while no one is stopped there
+    """
+
+    budget: int
+    entered: int
+    stopped: int
+    cutoff: float | None
+
+
+class Scheduler(Protocol):
+    """What the driver asks about a running trial."""
+
+    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+        """Return "continue" or "stop"."""
+
+    def reason(self, trial: int) -> str:
+        """Return why the trial was stopped; empty when it was not."""
+
+    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+        """Start over from what the study knows."""
+
+    def table(self) -> list[Rung]:
+        """Return the rungs, smallest budget first."""
+
+
+class NoScheduler:
+    """Lets every trial run its full budget."""
+
+    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+        """Return "continue"."""
+        return "continue"
+
+    def reason(self, trial: int) -> str:
+        """Return an empty text: no one is stopped."""
+        return ""
+
+    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+        """Nothing to restore."""
+
+    def table(self) -> list[Rung]:
+        """There are no rungs."""
+        return []
+
+
+class ASHA:
+    """At each rung, lets the best `1 / reduction_factor` of those who have reached it go on.
+
+    A trial enters a rung with its first value at or above the rung's budget, and each rung once. A
+    trial that jumps over rungs enters the highest that it has reached, alone: its value says
+    nothing about the lower ones, and they are not filled in later. After a resume a trial reports
+    at the points that it reported at before.
+
+    Args:
+        rungs: budgets in env_steps at which trials are compared. The last is the full budget:
+            values are recorded there for the table, no one is stopped.
+        reduction_factor: one in so many goes on
+        min_population: values that a rung needs before it stops anyone, the trial's own included
+        direction: "maximize" or "minimize"
+    """
+
+    def __init__(
+        self,
+        rungs: Sequence[int],
+        reduction_factor: float = 3,
+        min_population: int = 5,
+        direction: str = "maximize",
+    ) -> None:
+        if not rungs or min(rungs) < 1:
+            raise UserError(f"the scheduler needs rungs of at least 1 env_step; got {list(rungs)}")
+        if not reduction_factor > 1:
+            raise UserError(f"reduction_factor must be greater than 1; got {reduction_factor}")
+        if min_population < 1:
+            raise UserError(f"min_population must be at least 1; got {min_population}")
+        self.rungs = sorted(set(rungs))
+        self.reduction_factor = reduction_factor
+        self.min_population = min_population
+        self._sign = {"maximize": 1.0, "minimize": -1.0}[direction]
+        self._clear()
+
+    def _clear(self) -> None:
+        # rung -> trial -> (env_steps, value), and the last report of each trial
+        self._entries: dict[int, dict[int, tuple[int, float]]] = {r: {} for r in self.rungs}
+        self._last: dict[int, int] = {}
+        self._stopped: dict[int, int] = {}
+        self._reasons: dict[int, str] = {}
+
+    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+        """Take a trial's value at `env_steps`; return "continue" or "stop".
+
+        NaN and infinite values are stopped at once and never recorded. A missing value (None) is
+        judged as the worst, and the rung stays open for the next value. A report that a resumed
+        trial repeats is recorded again and judged only if it was the trial's last: the earlier ones
+        were decided.
+        """
+        if value is not None and not math.isfinite(value):
+            return self._stop(
+                trial, self._rung_at(env_steps), f"{value} at {env_steps:,} env_steps"
+            )
+        rung = self._enter(trial, env_steps, value)
+        if rung is None or rung == self.rungs[-1]:
+            return "continue"
+        cutoff = self._cutoff(rung)
+        if cutoff is None or (value is not None and self._sign * value >= self._sign * cutoff):
+            return "continue"
+        entered = len(self._entries[rung])
+        worse = "no value" if value is None else f"{value:,.6g}"
+        sign = "<" if self._sign > 0 else ">"
+        share = f"the best {self._share()} of {entered}"
+        return self._stop(
+            trial, rung, f"stopped at rung {rung:,}: {worse} {sign} {cutoff:,.6g}, {share}"
+        )
+
+    def reason(self, trial: int) -> str:
+        """Return why the trial was stopped; empty when it was not."""
+        return self._reasons.get(trial, "")
+
+    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+        """Rebuild the rungs from the study's intermediate values, forgetting all else.
+
+        Args:
+            reports: trial -> {env_steps: value}
+            stopped: trials that a rung has stopped, for the table
+        """
+        self._clear()
+        for trial, values in reports.items():
+            for env_steps in sorted(values):
+                if math.isfinite(values[env_steps]):
+                    self._enter(trial, env_steps, values[env_steps])
+        for trial in stopped:
+            rung = self._rung_at(self._last.get(trial, 0))
+            if rung is not None:
+                self._stopped[trial] = rung
+
+    def table(self) -> list[Rung]:
+        """Return the rungs, smallest budget first."""
+        stopped = list(self._stopped.values())
+        return [
+            Rung(
+                budget=rung,
+                entered=len(self._entries[rung]),
+                stopped=stopped.count(rung),
+                cutoff=None if rung == self.rungs[-1] else self._cutoff(rung),
+            )
+            for rung in self.rungs
+        ]
+
+    def _enter(self, trial: int, env_steps: int, value: float | None) -> int | None:
+        """Record the value; return the rung at which it has to be judged, if any."""
+        last = self._last.get(trial, 0)
+        rung = self._rung_at(env_steps)
+        if value is not None:
+            self._last[trial] = max(last, env_steps)
+        if rung is None:
+            return None
+        entry = self._entries[rung].get(trial)
+        if entry is not None and entry[0] != env_steps:
+            return None  # in this rung since an earlier report
+        if entry is None and env_steps < last:
+            return None  # jumped over
+        if value is not None:
+            self._entries[rung][trial] = (env_steps, value)
+        return rung if env_steps >= last else None
+
+    def _rung_at(self, env_steps: int) -> int | None:
+        return max((rung for rung in self.rungs if rung <= env_steps), default=None)
+
+    def _cutoff(self, rung: int) -> float | None:
+        """The worst value that goes on, or None while the rung has too few values."""
+        values = sorted(
+            (self._sign * value for _, value in self._entries[rung].values()), reverse=True
+        )
+        if len(values) < self.min_population:
+            return None
+        return self._sign * values[math.ceil(len(values) / self.reduction_factor) - 1]
+
+    def _stop(self, trial: int, rung: int | None, reason: str) -> str:
+        if rung is not None:
+            self._stopped[trial] = rung
+        self._reasons[trial] = reason
+        return "stop"
+
+    def _share(self) -> str:
+        words = {2.0: "half", 3.0: "third", 4.0: "quarter", 5.0: "fifth"}
+        return words.get(float(self.reduction_factor), f"1/{self.reduction_factor:g}")
+
+
+def default_rungs(budget: int, reduction_factor: float = 3, n_rungs: int = 3) -> list[int]:
+    """Return the rungs up to the full budget, each `reduction_factor` times the one before.
+
+    50,000 env_steps give 5,556, 16,667 and 50,000.
+    """
+    rungs = {round(budget / reduction_factor**k) for k in range(n_rungs)}
+    return sorted(rung for rung in rungs if rung >= 1)
+
+
+def make_scheduler(
+    name: str,
+    budget: int,
+    options: Mapping[str, Any] | None = None,
+    direction: str = "maximize",
+) -> Scheduler:
+    """Return the scheduler of that name for trials of `budget` env_steps.
+
+    "asha"; "median", which divides the budget into `n_rungs` equal steps and, from the second on,
+    stops whoever is below the median of those who got there; "none".
+
+    Raises:
+        UserError: unknown name or option, or an option out of its range.
+    """
+    values = check_options(name, options or {})
+    if name == "none":
+        return NoScheduler()
+    population, n_rungs = int(values["min_population"]), int(values["n_rungs"])
+    if name == "median":
+        rungs = [round(budget * k / n_rungs) for k in range(2, n_rungs + 1)]
+        return ASHA([r for r in rungs if r >= 1] or [budget], 2, population, direction)
+    factor = values["reduction_factor"]
+    return ASHA(default_rungs(budget, factor, n_rungs), factor, population, direction)
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """Return all options of the scheduler, defaults filled in.
+
+    Raises:
+        UserError: unknown name or option, or an option out of its range.
+    """
+    if name not in OPTIONS:
+        raise unknown("scheduler", name, OPTIONS)
+    values = dict(OPTIONS[name])
+    for option, value in options.items():
+        if option not in values:
+            if not values:
+                raise UserError(f"scheduler {name!r} has no options; remove {option!r}")
+            raise unknown(f"option of scheduler {name!r}", option, values)
+        lowest = {"reduction_factor": 1.1, "n_rungs": 1, "min_population": 1}[option]
+        whole = option != "reduction_factor"
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not lowest <= value < math.inf
+            or (whole and value != int(value))
+        ):
+            kind = "a whole number" if whole else "a number"
+            raise UserError(
+                f"scheduler {name!r}: {option} must be {kind} of at least {lowest:g}; got {value!r}"
+            )
+        values[option] = int(value) if whole else float(value)
+    return values
