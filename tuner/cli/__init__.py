@@ -1,1 +1,65 @@
-"""The command line; each command lives in a module of its own and imports nothing heavy before it runs."""
+"""The command line. Each command's module imports nothing heavy before the command runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from rltune import __version__
+from rltune.agents.errors import UserError
+
+COMMANDS = ("run", "train", "play", "show", "space")  # modules; some hold several commands
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one sentence and exit code 2, as all of rltune's are."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        # An abbreviated flag could be taken for a hyperparameter, and the other way round.
+        super().__init__(*args, **{**options, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the complaint instead of printing the usage."""
+        raise UserError(f"{self.prog}: {message}; see {self.prog} --help.")
+
+
+def make_parser() -> Parser:
+    """Return the parser with every command."""
+    parser = Parser(
+        prog="rltune",
+        description="Tune reinforcement-learning agents with Ray Tune and Optuna, and trust the answer.",
+        epilog="Start with: rltune run ppo --env CartPole-v1 --time-limit 5m",
+    )
+    parser.add_argument("--version", action="version", version=f"rltune {__version__}")
+    subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name in COMMANDS:
+        importlib.import_module(f"rltune.cli.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 done, 2 a user's mistake, 130 interrupted."""
+    try:
+        parser = make_parser()
+        args, extra = parser.parse_known_args(argv)
+        if args.command is None:
+            parser.print_help()
+            return 0
+        return int(args.main(args, extra) or 0)
+    except UserError as error:
+        print(f"rltune: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # `rltune show RUN | head`: the reader has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

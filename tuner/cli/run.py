@@ -1,0 +1,245 @@
+"""`rltune run` and `rltune resume`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltune.search import Search, SearchResult
+
+RUN_HELP = """\
+Search for the best configuration of an agent on an environment.
+
+  rltune run ppo --env CartPole-v1 --trials 30 --budget 5e4
+  rltune run ppo --space search_spaces/ppo.yaml --env LunarLander-v3 --time-limit 2h
+  rltune run ppo --env CartPole-v1 --learning-rate 1e-5 1e-2 --n-epochs 4 10 20
+  rltune run my_module:MyAgent --space my.yaml --env my_module:MyEnv
+
+Any hyperparameter of the agent is a flag too: one value fixes it, two numbers are a range that is
+searched on the hyperparameter's own scale, anything else a choice. `rltune train AGENT --help` lists
+them with their ranges.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the two commands."""
+    run = subparsers.add_parser(
+        "run",
+        help="search for the best configuration of an agent",
+        description=RUN_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.set_defaults(main=run_main)
+    run.add_argument("agent", help="ppo, or module:Class of your own")
+    what = run.add_argument_group("what is searched")
+    what.add_argument("--env", help="gymnasium id, or module:Class of your own")
+    what.add_argument("--env-kwargs", metavar="YAML", help='such as "{render_fps: 30}"')
+    what.add_argument("--space", metavar="FILE", help="search space; default: the one that ships")
+    what.add_argument(
+        "-s",
+        "--dimension",
+        action="append",
+        default=[],
+        metavar="NAME=RANGE",
+        help="add or override: learning_rate=1e-5..1e-2:log, optimizer=adam,rmsprop, n_epochs=10",
+    )
+    what.add_argument("--budget", type=_number, metavar="STEPS", help="env_steps of a full trial")
+    how = run.add_argument_group("how it is searched")
+    how.add_argument("--trials", "--n-trials", type=_whole, metavar="N", help="default: 20")
+    how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
+    how.add_argument("--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii")
+    how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
+    how.add_argument("--scheduler", "--pruner", metavar="NAME", help="asha (default), median, none")
+    how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
+    how.add_argument("--seed", type=_whole, help="of the search; default: 0")
+    how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
+    how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
+    how.add_argument("--eval-episodes", type=_whole, metavar="N", help="greedy ones; default: 10")
+    how.add_argument("--retries", type=_whole, metavar="N", help="of a failed trial; default: 2")
+    how.add_argument("--target-reward", type=float, help="a trial ends when it has this mean reward")
+    where = run.add_argument_group("where it runs")
+    where.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once; default: all fit")
+    where.add_argument("--cpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1")
+    where.add_argument("--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 0")
+    where.add_argument("--device", help="cpu, cuda or auto (default)")
+    answer = run.add_argument_group("the answer")
+    answer.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
+    answer.add_argument("--finalists", type=_whole, metavar="N", help="of the search; default: 3")
+    answer.add_argument("--test-seeds", type=_whole, metavar="N", help="default: 5")
+    files = run.add_argument_group("files and tracking")
+    files.add_argument("--name", "--study-name", help="of the run; default: agent, environment, date")
+    files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
+    files.add_argument("--wandb", metavar="MODE", help="auto (default), online, offline or off")
+    files.add_argument("--track", dest="wandb", action="store_const", const="online")
+    files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
+    files.add_argument("--wandb-entity", metavar="NAME")
+    files.add_argument("--wandb-group", metavar="NAME")
+    _add_output(run)
+    run.add_argument("--dry-run", action="store_true", help="print the resolved plan and stop")
+
+    resume = subparsers.add_parser(
+        "resume",
+        help="go on with a search or a training that was stopped or killed",
+        description="Go on where a search or a training was stopped or killed; nothing is done twice.",
+    )
+    resume.set_defaults(main=resume_main)
+    resume.add_argument("run", help="the run directory, its name, or latest")
+    resume.add_argument("--trials", type=_whole, metavar="N", help="a new total")
+    resume.add_argument("--time-limit", metavar="2h", help="from now on")
+    resume.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once")
+    resume.add_argument("--total-timesteps", "-n", type=_number, help="of a training: a new total")
+    resume.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
+    _add_output(resume)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plain", action="store_true", help="plain lines instead of the live screen")
+    parser.add_argument("--ray-output", action="store_true", help="show what Ray itself prints")
+
+
+def _number(text: str) -> int:
+    value = float(text)
+    if not 1 <= value < 1e15:
+        raise ValueError
+    return round(value)
+
+
+def _whole(text: str) -> int:
+    value = float(text)
+    if value != int(value):
+        raise ValueError
+    return int(value)
+
+
+_number.__name__ = _whole.__name__ = "whole number"
+
+PASSED_ON = (
+    "trials sampler scheduler seed evaluations eval_episodes retries concurrency cpus_per_trial "
+    "gpus_per_trial device tournament finalists test_seeds wandb wandb_project wandb_entity wandb_group"
+).split()
+
+
+def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Run a search."""
+    search = make_search(args, extra)
+    if args.dry_run:
+        from rltune.show import show_plan
+
+        show_plan(search.spec, search.space, search.starts())
+        return 0
+    return _report(search.run())
+
+
+def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
+    """Return the search that the flags describe."""
+    from rltune.agents.config import hyperparameters
+    from rltune.agents.registry import agent_class
+    from rltune.search import Search
+    from rltune.space import dimension_from_values, parse_override
+
+    known = hyperparameters(agent_class(args.agent).Config)
+    dimensions = dict(parse_override(text, known) for text in args.dimension)
+    for name, values in parse_flags(extra).items():
+        key, dimension = dimension_from_values(name, values, known)
+        dimensions[key] = dimension
+    options = {key: getattr(args, key) for key in PASSED_ON if getattr(args, key) is not None}
+    for key in ("env_kwargs", "sampler_options", "scheduler_options"):
+        if getattr(args, key) is not None:
+            options[key] = parse_mapping("--" + key.replace("_", "-"), getattr(args, key))
+    if args.target_reward is not None:
+        options["controls"] = {"target_reward": args.target_reward}
+    if args.eval_freq is not None:
+        if args.budget is None:
+            raise UserError("--eval-freq needs --budget.")
+        options["evaluations"] = max(1, round(args.budget / args.eval_freq))
+    if args.storage_path is not None:
+        options["storage_path"] = args.storage_path
+    return Search(
+        args.agent,
+        args.env,
+        args.space,
+        budget=args.budget,
+        time_limit=args.time_limit,
+        dimensions=dimensions,
+        name=args.name,
+        screen="plain" if args.plain else "auto",
+        ray_output=args.ray_output,
+        **options,
+    )
+
+
+def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Go on with a run."""
+    reject_extra(extra)
+    from rltune.rundir import RunDir
+
+    if RunDir.open(args.run).kind == "train":
+        from rltune.train import resume as resume_training
+
+        return resume_training(args.run, total_timesteps=args.total_timesteps, plain=args.plain)
+    from rltune.search import resume
+
+    return _report(
+        resume(
+            args.run,
+            screen="plain" if args.plain else "auto",
+            ray_output=args.ray_output,
+            trials=args.trials,
+            time_limit=args.time_limit,
+            concurrency=args.concurrency,
+            tournament=args.tournament,
+        )
+    )
+
+
+def _report(result: SearchResult) -> int:
+    from rltune.show import show
+
+    if result.interrupted:
+        print(f"Stopped. Nothing is lost; go on with: rltune resume {result.path}", file=sys.stderr)
+        return 130
+    show(result.path)
+    return 0
+
+
+def parse_flags(extra: Sequence[str]) -> dict[str, list[str]]:
+    """Turn ["--learning-rate", "1e-5", "1e-2", "--gamma=0.9"] into names with their values."""
+    flags: dict[str, list[str]] = {}
+    name = ""
+    for word in extra:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            flags[name] = [value] if equals else []
+        elif not name:
+            raise UserError(f"unexpected argument {word!r}; flags begin with two dashes.")
+        else:
+            flags[name].append(word)
+    for name, values in flags.items():
+        if not values:
+            raise UserError(f"--{name} needs a value, or it is no flag of this command; see --help.")
+    return flags
+
+
+def parse_mapping(flag: str, text: str) -> dict[str, Any]:
+    """Read a YAML mapping from the command line."""
+    from rltune.yaml_lines import load_text
+
+    try:
+        value = load_text(text)
+    except UserError as error:
+        raise UserError(f"{flag}: {error}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{flag} {text!r} is no YAML mapping; write it as '{{key: value}}'.")
+    return value
+
+
+def reject_extra(extra: Sequence[str]) -> None:
+    """Complain about arguments that a command does not know."""
+    if extra:
+        raise UserError(f"unknown argument {extra[0]!r}; see --help.")

@@ -1,0 +1,358 @@
+"""The search as a state machine: what runs next, and what every result means.
+
+It speaks to the study, the scheduler, the history, wandb and the screen, and knows nothing of Ray: Ray
+Tune (`launch.py`) asks it for jobs and hands it their results. First come the trials of the search,
+then the re-trainings of the finalists on test seeds (`tournament.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rltune.tournament import Finalist, Tournament, pick_finalists
+
+if TYPE_CHECKING:
+    from rltune.asha import Scheduler
+    from rltune.history import HistoryWriter
+    from rltune.launch import Failure
+    from rltune.rundir import RunDir
+    from rltune.screen import SearchView
+    from rltune.spec import SearchSpec
+    from rltune.study import Asked, SearchStudy
+    from rltune.tracking import Tracker
+    from rltune.trainable import Result, Task
+
+# Until trials have shown their speed, this part of the time limit is kept for the tournament.
+TOURNAMENT_SHARE = 0.4
+# However slow the trials are, the search itself gets the rest.
+MAX_TOURNAMENT_SHARE = 0.6
+# Time to write the answer and to close everything, in seconds.
+CLOSING_TIME = 2.0
+TRIALS_TABLE_EVERY = 2.0
+
+
+@dataclass
+class Flight:
+    """A job in flight."""
+
+    task: Task
+    config: dict[str, Any]
+    origin: str
+    started: float = field(default_factory=time.time)
+    retries: int = 0
+    seconds: float = 0.0
+    env_steps: int = 0
+    iteration: int = 0
+    values: list[float] = field(default_factory=list)
+    objective: float | None = None
+    objective_mean: float | None = None
+    traceback: str = ""
+
+
+class Driver:
+    """Decides; see `launch.Source` for who calls what."""
+
+    def __init__(
+        self,
+        spec: SearchSpec,
+        run: RunDir,
+        study: SearchStudy,
+        scheduler: Scheduler,
+        history: HistoryWriter,
+        tracker: Tracker,
+        view: SearchView,
+        *,
+        slots: int,
+        started: float,
+    ) -> None:
+        self.spec = spec
+        self.run = run
+        self.study = study
+        self.scheduler = scheduler
+        self.history = history
+        self.tracker = tracker
+        self.view = view
+        self.slots = slots
+        self.started = started
+        self.stop_requested = False
+        self.flights: dict[str, Flight] = {}
+        self.iterations: dict[tuple[int, int], int] = history.last_iterations()
+        self.resumed: list[Asked] = study.unfinished()
+        self.asked = sum(t.state not in ("RUNNING", "WAITING") for t in study.trials())
+        self.space_exhausted = False
+        self.tournament: Tournament | None = None
+        self.first_result: float | None = None
+        self.steps_done = 0
+        self.steps_by_job: dict[str, int] = {}
+        self.table_written = 0.0
+
+    # What to run
+
+    def next_job(self) -> Task | None:
+        """Return the next job, or None when there is nothing to start right now."""
+        if len(self.flights) >= self.slots:
+            return None
+        asked = self._next_trial()
+        if asked is not None:
+            flight = Flight(self._task(asked.number, asked.config, "tune"), asked.config, asked.origin)
+        else:
+            job = self._next_test()
+            if job is None:
+                return None
+            finalist, seed = job
+            task = self._task(finalist.trial, finalist.config, "test", seed)
+            flight = Flight(task, finalist.config, "+".join(finalist.origins))
+        self.flights[flight.task["job"]] = flight
+        self.tracker.trial_started(
+            {"trial": flight.task["number"], "origin": flight.origin},
+            flight.config,
+            flight.task["seed"],
+            flight.task["role"],
+        )
+        return flight.task
+
+    def exhausted(self) -> bool:
+        """Return whether no further job will ever come."""
+        if self._search_goes_on() or self._searching():
+            return False
+        if not self.spec.tournament or self._out_of_time():
+            return True
+        return self._tournament().all_started(self.flights)
+
+    def should_stop(self) -> bool:
+        """Return whether everything has to stop now."""
+        return self.stop_requested or (not self.flights and self._out_of_time())
+
+    def _next_trial(self) -> Asked | None:
+        if self._search_time_is_up():
+            return None
+        if self.resumed:
+            return self.resumed.pop(0)
+        if not self._search_goes_on():
+            return None
+        asked = self.study.ask()
+        if asked is None:
+            self.space_exhausted = True
+            return None
+        self.asked += 1
+        return asked
+
+    def _search_goes_on(self) -> bool:
+        """Whether more trials of the search are to be started."""
+        if self._search_time_is_up():
+            return False
+        more = self.spec.trials is None or self.asked < self.spec.trials
+        return bool(self.resumed) or (more and not self.space_exhausted)
+
+    def _searching(self) -> bool:
+        return any(flight.task["role"] == "tune" for flight in self.flights.values())
+
+    def _tournament(self) -> Tournament:
+        """Return the tournament as far as it is known.
+
+        While the last trials of the search run, idle workers begin with the finalists that are certain.
+        """
+        final = not self._searching()
+        if self.tournament is None or final != self.tournament_is_final:
+            finalists = pick_finalists(self.study.trials(), self.spec.finalists if final else 0)
+            seeds = [self.spec.test_seed(i) for i in range(self.spec.test_seeds)]
+            self.tournament = Tournament(finalists, seeds, self.scores)
+            self.scores = self.tournament.scores
+            self.tournament_is_final = final
+        return self.tournament
+
+    def _task(self, number: int, config: dict[str, Any], role: str, seed: int | None = None) -> Task:
+        spec = self.spec
+        folder = self.run.trial_dir(number)
+        if seed is None:
+            job, seed, checkpoint = str(number), spec.tune_seed, folder / "checkpoint.pt"
+            deadline = self._search_deadline()
+        else:
+            job, checkpoint = job_name(number, seed), folder / f"test-{seed}.pt"
+            deadline = self._deadline()
+        return {
+            "job": job,
+            "number": number,
+            "seed": seed,
+            "role": role,
+            "agent": spec.agent,
+            "env": spec.env,
+            "env_kwargs": spec.env_kwargs,
+            "config": config,
+            "total_timesteps": spec.budget,
+            "points": spec.points,
+            "evaluate_at": spec.evaluate_at,
+            "eval_episodes": spec.eval_episodes,
+            "checkpoint": str(checkpoint),
+            "deadline": None if math.isinf(deadline) else deadline,
+            "import_path": spec.import_path,
+            "device": spec.device,
+            "controls": spec.controls,
+        }
+
+    # What came of it
+
+    def on_start(self, job: str) -> None:
+        """Note that a worker has begun, or begun again, with the job."""
+
+    def on_result(self, job: str, result: Result) -> bool:
+        """Write the result down, and return whether the job ends with it."""
+        flight = self.flights.get(job)
+        if flight is None:  # it ended while this result was on its way
+            return True
+        self._write(flight, result)
+        done = self._judge_test(flight, result) if _is_test(flight) else self._judge(flight, result)
+        self._show(flight)
+        return done
+
+    def on_retry(self, job: str, failure: Failure) -> None:
+        """Note a failure that is tried again from the checkpoint."""
+        if job in self.flights:
+            self.flights[job].retries += 1
+            self.flights[job].traceback = failure.traceback
+            self.view.message(f"{_name(self.flights[job])}: {failure.reason}; trying again")
+
+    def on_failure(self, job: str, failure: Failure) -> None:
+        """Record a job that failed for good; the search goes on."""
+        flight = self.flights.get(job)
+        if flight is None:
+            return
+        flight.traceback = failure.traceback
+        if _is_test(flight):
+            self._end_test(flight, math.nan, failure.reason)
+        else:
+            self._end(flight, "FAIL", failure.reason)
+
+    def _write(self, flight: Flight, result: Result) -> None:
+        """Make the result durable before anything is concluded from it."""
+        task = flight.task
+        key = (task["number"], task["seed"])
+        if result.iteration <= self.iterations.get(key, 0):
+            # The trial came back from a checkpoint: its rows from here on are written anew.
+            self.history.rewind(*key, result.iteration - 1)
+        self.iterations[key] = result.iteration
+        about = {
+            "trial": task["number"],
+            "seed": task["seed"],
+            "role": task["role"],
+            "iteration": result.iteration,
+        }
+        self.history.append({**about, **result.row}, [{**about, **e} for e in result.episodes])
+        self.tracker.log(task["number"], task["seed"], task["role"], result.row)
+        if self.first_result is None:
+            self.first_result = time.time()
+            self.steps_then = result.row["env_steps"]
+        self.steps_done += max(result.row["env_steps"] - flight.env_steps, 0)
+        flight.iteration = result.iteration
+        flight.env_steps = result.row["env_steps"]
+        flight.seconds = result.row["time"]
+        flight.objective_mean = result.objective_mean
+
+    def _judge(self, flight: Flight, result: Result) -> bool:
+        """Conclude from a result of the search; return whether the trial ends."""
+        number = flight.task["number"]
+        if result.diverged:
+            self._end(flight, "FAIL", f"diverged: {result.diverged}")
+            return True
+        if result.objective is not None:
+            if not math.isfinite(result.objective):
+                self._end(flight, "FAIL", f"diverged: the evaluation gave {result.objective}")
+                return True
+            # The planned point, not the steps really taken: rungs compare like with like.
+            point = self.spec.points[result.iteration - 1]
+            flight.values.append(result.objective)
+            flight.objective = result.objective
+            self.study.report(number, point, result.objective)
+            if not result.finished and self.scheduler.decide(number, point, result.objective) == "stop":
+                self._end(flight, "PRUNED", self.scheduler.reason(number))
+                return True
+        if result.finished:
+            self._end(flight, "COMPLETE", result.stop_reason or "")
+            return True
+        if result.out_of_time or self._search_time_is_up():
+            self._end(flight, "PRUNED", f"time limit at {flight.env_steps:,} env_steps")
+            return True
+        return False
+
+    def _judge_test(self, flight: Flight, result: Result) -> bool:
+        """Conclude from a result of the tournament; return whether the re-training ends."""
+        if result.diverged:
+            self._end_test(flight, math.nan, f"diverged: {result.diverged}")
+        elif result.finished and result.objective is not None:
+            self._end_test(flight, result.objective, "")
+        elif result.out_of_time or self._out_of_time():
+            self.view.message(f"{_name(flight)}: cut by the time limit, not counted")
+            self._land(flight, {"state": "PRUNED", "reason": "time limit"})
+        else:
+            return False
+        return True
+
+    def _end(self, flight: Flight, state: str, reason: str) -> None:
+        """Tell the study how a trial ended."""
+        attrs = {
+            "seeds": [flight.task["seed"]],
+            "seconds": flight.seconds,
+            "budget_reached": flight.env_steps,
+            "retries": flight.retries,
+            "started": flight.started,
+            "finished": time.time(),
+            "objective_mean": flight.objective_mean,
+            "traceback": flight.traceback,
+        }
+        value = flight.objective if state != "FAIL" else None
+        self.study.tell(flight.task["number"], state, value, reason, attrs)
+        self._land(flight, {"state": state, "reason": reason, "objective": value})
+        self.write_trials_table()
+
+    def _end_test(self, flight: Flight, score: float, reason: str) -> None:
+        number, seed = flight.task["number"], flight.task["seed"]
+        self._tournament().record(number, seed, score)
+        self.run.write_yaml("best/scores.yaml", _nested(self.scores))
+        if reason:
+            self.view.message(f"{_name(flight)}: {reason}")
+        self._land(flight, {"state": "FAIL" if reason else "COMPLETE", "objective": score})
+
+    def _land(self, flight: Flight, summary: dict[str, Any]) -> None:
+        task = flight.task
+        del self.flights[task["job"]]
+        self.tracker.trial_finished(
+            task["number"],
+            {**summary, "seconds": flight.seconds, "budget_reached": flight.env_steps},
+            task["seed"],
+            task["role"],
+        )
+
+    # Time
+
+    def _deadline(self) -> float:
+        """When the whole command has to be done, in seconds since the epoch."""
+        limit = self.spec.time_limit
+        return math.inf if limit is None else self.started + limit - CLOSING_TIME
+
+    def _out_of_time(self) -> bool:
+        return time.time() >= self._deadline()
+
+    def _search_deadline(self) -> float:
+        """When the search has to give way to the tournament."""
+        deadline = self._deadline()
+        if math.isinf(deadline) or not self.spec.tournament:
+            return deadline
+        assert self.spec.time_limit is not None
+        share = TOURNAMENT_SHARE
+        if rate := self.env_steps_per_second():
+            references = sum(is_reference(t.origin) for t in self.study.trials())
+            jobs = (references + self.spec.finalists) * self.spec.test_seeds
+            share = jobs * self.spec.budget / rate / self.spec.time_limit
+        return deadline - min(share, MAX_TOURNAMENT_SHARE) * self.spec.time_limit
+
+    def _search_time_is_up(self) -> bool:
+        return time.time() >= self._search_deadline()
+
+    def env_steps_per_second(self) -> float | None:
+        """Return the speed of all workers together, or None while it is unknown."""
+        if self.first_result is None or time.time() - self.first_result < 1:
+            return None
+        return (self.steps_done - self.steps_then) / (time.time() - self.first_result)

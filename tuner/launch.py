@@ -1,0 +1,266 @@
+"""The only module that speaks to Ray Tune: it runs jobs and hands over their results.
+
+What to run next, and what a result means, is decided by a `Source` (the driver). Tune places, starts,
+reuses and retries. Tune's own checkpoints and snapshots are not used: the study and the trials'
+checkpoints in the run directory are the truth, so a killed search needs nothing of Tune's to go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
+
+# Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
+_TUNE_ENVIRONMENT = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed: one line, and the traceback where there is one."""
+
+    reason: str
+    traceback: str
+
+
+class Source(Protocol):
+    """Says what to run and learns what came of it. All calls come from one thread."""
+
+    def next_job(self) -> Task | None:
+        """Return the next job, or None when there is nothing to start right now."""
+
+    def exhausted(self) -> bool:
+        """Return whether no further job will ever come."""
+
+    def should_stop(self) -> bool:
+        """Return whether everything has to stop now, jobs in flight included."""
+
+    def on_start(self, job: str) -> None:
+        """A worker begins, or begins again, with the job."""
+
+    def on_result(self, job: str, result: Result) -> bool:
+        """Take a result; return whether the job ends with it."""
+
+    def on_retry(self, job: str, failure: Failure) -> None:
+        """The job failed and will be tried again from its checkpoint."""
+
+    def on_failure(self, job: str, failure: Failure) -> None:
+        """The job failed for good."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a trial needs, and how many run at once (None: as many as fit)."""
+
+    cpus: float = 1
+    gpus: float = 0
+    concurrency: int | None = None
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None = None, quiet: bool = True) -> Iterator[None]:
+    """Connect to Ray, or start it on this machine, and leave it as it was found."""
+    os.environ.update({key: os.environ.get(key, value) for key, value in _TUNE_ENVIRONMENT.items()})
+    import ray
+
+    owned = not ray.is_initialized()
+    if owned:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(
+                address=address,
+                include_dashboard=False,
+                log_to_driver=not quiet,
+                logging_level=logging.ERROR if quiet else logging.INFO,
+            )
+        _protect_token()
+    if quiet:
+        for name in ("ray", "ray.tune", "ray.data", "ray.train"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        if owned:
+            ray.shutdown()
+
+
+def _protect_token() -> None:
+    """Ray writes its token readable for everyone; it is a password."""
+    token = Path.home() / ".ray" / "auth_token"
+    with contextlib.suppress(OSError):
+        token.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def slots(resources: Resources) -> int:
+    """Return how many trials run at once on the connected Ray.
+
+    Raises:
+        ValueError: a trial needs more than the cluster has.
+    """
+    import ray
+
+    total = ray.cluster_resources()
+    have = {"CPU": total.get("CPU", 0.0), "GPU": total.get("GPU", 0.0)}
+    limits = []
+    for kind, need in (("CPU", resources.cpus), ("GPU", resources.gpus)):
+        if need > 0:
+            # Whole trials per resource; the small term keeps 1 / 0.2 at 5.
+            limits.append(int(have[kind] / need + 1e-9))
+            if limits[-1] == 0:
+                raise ValueError(f"a trial needs {need:g} {kind}, but Ray has {have[kind]:g}")
+    fit = min(limits) if limits else 1
+    return min(fit, resources.concurrency) if resources.concurrency else fit
+
+
+def run_jobs(source: Source, resources: Resources, retries: int, quiet: bool = True) -> None:
+    """Run the source's jobs on Ray Tune until it is exhausted or wants to stop."""
+    from ray import tune
+
+    with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
+        tuner = tune.Tuner(
+            tune.with_resources(
+                AgentTrainable, tune.PlacementGroupFactory([_bundle(resources)])
+            ),
+            tune_config=tune.TuneConfig(
+                search_alg=_make_searcher(source),
+                scheduler=_make_scheduler(source),
+                num_samples=-1,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                storage_path=scratch,
+                stop=_make_stopper(source),
+                failure_config=tune.FailureConfig(max_failures=retries),
+                callbacks=[_make_callback(source)],
+                verbose=0 if quiet else 1,
+            ),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tuner.fit()
+
+
+def _bundle(resources: Resources) -> dict[str, float]:
+    bundle: dict[str, float] = {"CPU": resources.cpus}
+    if resources.gpus:
+        bundle["GPU"] = resources.gpus
+    return bundle
+
+
+def _job_of(trial: Any) -> str:
+    return str(trial.config[TASK]["job"])
+
+
+def _make_searcher(source: Source) -> Any:
+    from ray.tune.search import Searcher
+
+    class SourceSearcher(Searcher):  # type: ignore[misc]
+        """Hands the source's jobs to Tune."""
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            if source.should_stop() or source.exhausted():
+                return str(Searcher.FINISHED)
+            task = source.next_job()
+            return None if task is None else {TASK: task}
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            """Nothing to do: the source hears of every result from the scheduler."""
+
+        def save(self, checkpoint_path: str) -> None:
+            """Nothing to save: the study holds the state."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """Nothing to restore."""
+
+    return SourceSearcher(metric="objective", mode="max")
+
+
+def _make_scheduler(source: Source) -> Any:
+    from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+    class SourceScheduler(FIFOScheduler):  # type: ignore[misc]
+        """Asks the source whether a trial goes on; it is the first to see a result."""
+
+        def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
+            done = source.on_result(_job_of(trial), result[PAYLOAD])
+            return str(TrialScheduler.STOP if done else TrialScheduler.CONTINUE)
+
+    return SourceScheduler()
+
+
+def _make_stopper(source: Source) -> Any:
+    from ray.tune import Stopper
+
+    class SourceStopper(Stopper):  # type: ignore[misc]
+        """Stops everything when the source says so."""
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            return False
+
+        def stop_all(self) -> bool:
+            return source.should_stop()
+
+    return SourceStopper()
+
+
+def _make_callback(source: Source) -> Any:
+    from ray.tune import Callback
+
+    class SourceCallback(Callback):  # type: ignore[misc]
+        """Tells the source of starts and failures."""
+
+        def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            source.on_start(_job_of(trial))
+
+        def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            source.on_retry(_job_of(trial), _failure_of(trial))
+
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            source.on_failure(_job_of(trial), _failure_of(trial))
+
+    return SourceCallback()
+
+
+def _failure_of(trial: Any) -> Failure:
+    """Say in one line why a Tune trial failed."""
+    from ray import exceptions
+
+    error = trial.get_pickled_error()
+    text = str(trial.get_error() or "")
+    if isinstance(error, exceptions.RayTaskError):
+        cause = error.as_instanceof_cause()
+        last = str(error).strip().splitlines()[-1].strip()
+        if isinstance(cause, exceptions.OutOfMemoryError):
+            return Failure("out of memory: the worker was killed", text)
+        return Failure(f"error: {last}", text)
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return Failure("out of memory: the worker was killed", text)
+    if isinstance(error, exceptions.RayActorError):
+        # Ray reports a kill by its memory monitor as a dead actor with a text about memory.
+        if "memory" in str(error).lower():
+            return Failure("out of memory: the worker was killed", text)
+        return Failure("worker died: its process was killed or crashed", text)
+    return Failure("error: " + (text.strip().splitlines() or ["unknown"])[-1], text)

@@ -1,0 +1,328 @@
+"""A search from the first check to the answer: `rltune.Search`, and what `rltune run` is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.config import config_dict, hyperparameters, make_config
+from rltune.agents.errors import UserError
+from rltune.rundir import STORAGE, Run, RunDir, default_name, run_path
+from rltune.space import Space
+from rltune.spec import SearchSpec, parse_duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rltune.agents.algorithm import Algorithm
+    from rltune.answer import Answer
+    from rltune.dimensions import Dimension
+
+DEFAULT_TRIALS = 20
+SCREENS = ("auto", "live", "plain", "none")
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found; everything is read from its run directory."""
+
+    run: Run
+    interrupted: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.run.path
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The configuration to use, or None when no trial ran its whole budget."""
+        return self.run.best
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """The answer with ranking, intervals, ties and sentences."""
+        return self.run.answer
+
+    def trials(self) -> pd.DataFrame:
+        """A row per trial."""
+        return self.run.trials()
+
+    def history(self) -> pd.DataFrame:
+        """A row per (trial, seed, iteration)."""
+        return self.run.history()
+
+    def episodes(self) -> pd.DataFrame:
+        """A row per finished episode."""
+        return self.run.episodes()
+
+
+class Search:
+    """A search for the best configuration of an agent on an environment.
+
+    The keywords are named like the flags of ``rltune run``; `SearchSpec` lists those that are passed on.
+
+    Args:
+        agent: name ("ppo"), "module:Class", or a class that can be imported.
+        env: gymnasium id, "module:Class", or a class that can be imported; None: the space's.
+        space: a dict in the language of the YAML files, a path, a shipped name, or None for what ships.
+        budget: environment steps of a full trial; None: the space's.
+        trials: how many; with only a ``time_limit``, as many as fit.
+        time_limit: seconds, or a text such as "30m", for everything, the tournament included.
+        dimensions: dimensions or fixed values that are added to the space or replace its own.
+        name: of the run directory below ``storage_path``.
+        screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
+
+    Raises:
+        UserError: anything is wrong with what was asked for; nothing has been written then.
+    """
+
+    def __init__(
+        self,
+        agent: str | type,
+        env: str | type | None = None,
+        space: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        *,
+        budget: float | None = None,
+        trials: int | None = None,
+        time_limit: float | str | None = None,
+        dimensions: Mapping[str, Dimension | Any] | None = None,
+        name: str | None = None,
+        storage_path: str | os.PathLike[str] = STORAGE,
+        screen: str = "auto",
+        ray_output: bool = False,
+        **options: Any,
+    ) -> None:
+        from rltune.agents.registry import agent_class
+
+        self.started = time.time()
+        self.screen = screen
+        self.ray_output = ray_output
+        agent = _spec_of(agent)
+        self.algorithm: type[Algorithm[Any]] = agent_class(agent)
+        self.space = _resolve_space(agent, space, self.algorithm, dimensions or {})
+        env = _spec_of(env) if env is not None else self.space.env
+        if env is None:
+            raise UserError("which environment? Give --env ID, or env: in the space file.")
+        budget = budget if budget is not None else self.space.budget
+        if budget is None:
+            raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space file.")
+        if trials is None and time_limit is None:
+            trials = DEFAULT_TRIALS
+        if isinstance(time_limit, str):
+            time_limit = parse_duration(time_limit)
+        unknown = set(options) - set(SearchSpec.__dataclass_fields__)
+        if unknown:
+            from rltune.agents.errors import unknown as unknown_error
+
+            raise unknown_error("option", sorted(unknown)[0], SearchSpec.__dataclass_fields__)
+        self.spec = SearchSpec(
+            agent=agent,
+            env=env,
+            space=self.space.to_dict(),
+            budget=int(budget),
+            trials=trials,
+            time_limit=time_limit,
+            import_path=os.getcwd(),
+            **options,
+        )
+        check(self.spec, self.algorithm)
+        self.storage_path = os.fspath(storage_path)
+        self.name = name or default_name(agent, env, self.storage_path)
+        run_path(self.storage_path, self.name)
+
+    def run(self) -> SearchResult:
+        """Run the search to its end, or until Ctrl-C, and return what it found."""
+        run = RunDir.create(str(Path(self.storage_path) / self.name), self.spec.to_dict())
+        return drive(run, self.spec, self.algorithm, self.started, self.screen, self.ray_output)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    *,
+    screen: str = "auto",
+    ray_output: bool = False,
+    **changes: Any,
+) -> SearchResult:
+    """Go on with a search that was stopped or killed; ``changes`` may raise its limits.
+
+    Raises:
+        UserError: the path is no search, or another process drives it.
+    """
+    from rltune.agents.registry import agent_class
+
+    started = time.time()
+    run = RunDir.open(path)
+    spec = SearchSpec.from_dict(run.spec)
+    if isinstance(changes.get("time_limit"), str):
+        changes["time_limit"] = parse_duration(changes["time_limit"])
+    spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
+    if spec.import_path not in sys.path:
+        sys.path.insert(0, spec.import_path)
+    return drive(run, spec, agent_class(spec.agent), started, screen, ray_output)
+
+
+def check(spec: SearchSpec, algorithm: type[Algorithm[Any]]) -> None:
+    """Find the mistakes that would otherwise show up only in a worker."""
+    from rltune.agents.controls import Controls
+    from rltune.agents.envs import make_env
+    from rltune.asha import make_scheduler
+    from rltune.samplers import check_sampler
+
+    make_env(spec.env, **spec.env_kwargs).close()
+    check_sampler(spec.sampler, spec.sampler_options)
+    make_scheduler(spec.scheduler, spec.evaluate_at, **spec.scheduler_options)
+    Controls(**spec.controls)
+
+
+def drive(
+    run: RunDir,
+    spec: SearchSpec,
+    algorithm: type[Algorithm[Any]],
+    started: float,
+    screen: str,
+    ray_output: bool,
+) -> SearchResult:
+    """Run or continue the search of a run directory."""
+    from rltune.asha import make_scheduler
+    from rltune.driver import Driver
+    from rltune.history import HistoryWriter
+    from rltune.launch import Resources, ray_session, run_jobs, slots
+    from rltune.screen import LiveScreen, SearchView
+    from rltune.study import SearchStudy
+    from rltune.tracking import Tracker
+
+    space = Space.from_dict(spec.space)
+    with run.lock():
+        study = SearchStudy(
+            run.study_path,
+            space,
+            sampler=spec.sampler,
+            sampler_options=spec.sampler_options,
+            seed=spec.seed,
+            starts=starts(space, spec.env, algorithm),
+        )
+        scheduler = make_scheduler(spec.scheduler, spec.evaluate_at, **spec.scheduler_options)
+        scheduler.restore({t.number: t.intermediate for t in study.trials()})
+        history = HistoryWriter(run.path)
+        view = SearchView(
+            name=run.name,
+            agent=spec.agent,
+            env=spec.env,
+            budget=spec.budget,
+            trials=spec.trials,
+            time_limit=spec.time_limit,
+        )
+        tracker = Tracker(
+            run.path,
+            run.content,
+            mode=spec.wandb,
+            project=spec.wandb_project,
+            entity=spec.wandb_entity,
+            group=spec.wandb_group,
+        )
+        try:
+            with LiveScreen(view, mode=screen), ray_session(quiet=not ray_output):
+                resources = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
+                driver = Driver(
+                    spec,
+                    run,
+                    study,
+                    scheduler,
+                    history,
+                    tracker,
+                    view,
+                    slots=slots(resources),
+                    started=started,
+                )
+                with _interrupts(driver.request_stop):
+                    run_jobs(driver, resources, spec.retries, quiet=not ray_output)
+                driver.conclude()
+        finally:
+            history.close()
+            tracker.close(timeout=10)
+    return SearchResult(Run(run), interrupted=driver.stop_requested)
+
+
+def starts(space: Space, env: str, algorithm: type[Algorithm[Any]]) -> list[Any]:
+    """Return the trials that come first: the agent's defaults, then what is known to be good."""
+    from rltune.study import Start
+
+    known = [("default", {})]
+    known += [
+        (f"start:{i}", space.resolve(start.values)) for i, start in enumerate(space.starts_for(env))
+    ]
+    return [Start(origin, full_config(algorithm, values)) for origin, values in known]
+
+
+def full_config(algorithm: type[Algorithm[Any]], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every hyperparameter of the agent: ``values`` where given, else its defaults.
+
+    Derived values that are no hyperparameters only served the constraints, and are left out.
+    """
+    known = hyperparameters(algorithm.Config)
+    return config_dict(
+        make_config(algorithm.Config, {k: v for k, v in values.items() if k in known})
+    )
+
+
+def _spec_of(thing: str | type) -> str:
+    """Return "module:Class" for a class."""
+    if isinstance(thing, str):
+        return thing
+    if thing.__module__ == "__main__":
+        raise UserError(
+            f"{thing.__qualname__} is defined in the script that is running, where the workers cannot "
+            "import it; put it into a module of its own."
+        )
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _resolve_space(
+    agent: str,
+    space: Mapping[str, Any] | str | os.PathLike[str] | None,
+    algorithm: type[Algorithm[Any]],
+    dimensions: Mapping[str, Dimension | Any],
+) -> Space:
+    known = hyperparameters(algorithm.Config)
+    if isinstance(space, Mapping):
+        resolved = Space.from_dict(space)
+    elif space is not None:
+        resolved = Space.load(os.fspath(space))
+    elif agent in shipped_spaces():
+        resolved = Space.load(agent)
+    else:
+        resolved = Space.from_hyperparameters(known)
+    if resolved.agent is not None and resolved.agent != agent:
+        raise UserError(f"the space is for the agent {resolved.agent!r}, not {agent!r}.")
+    resolved = resolved.with_overrides(dimensions).checked_against(known)
+    if not resolved.dimensions:
+        raise UserError("the space has nothing to search; give at least one dimension.")
+    return resolved
+
+
+@contextlib.contextmanager
+def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C asks for a clean stop; a second one ends the process at once."""
+
+    def handle(signum: int, frame: object) -> None:
+        request_stop()
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
+    try:
+        before = signal.signal(signal.SIGINT, handle)
+    except ValueError:  # not in the main thread: Ctrl-C is somebody else's
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,134 @@
+"""What a search is: every choice resolved, as run.yaml holds it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from rltune.agents.errors import UserError, unknown
+
+# Tuning and test seeds never overlap (Eimer et al., ICML 2023).
+TUNE_SEEDS = range(0, 10)
+FIRST_TEST_SEED = 100
+# An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
+MAX_STEPS_PER_ITERATION = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpec:
+    """A resolved search. Times are in seconds, budgets in environment steps."""
+
+    agent: str
+    env: str
+    space: dict[str, Any]
+    budget: int
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    trials: int | None = 20
+    time_limit: float | None = None
+    seed: int = 0
+    sampler: str = "tpe"
+    sampler_options: dict[str, Any] = field(default_factory=dict)
+    scheduler: str = "asha"
+    scheduler_options: dict[str, Any] = field(default_factory=dict)
+    evaluations: int = 9
+    eval_episodes: int = 10
+    concurrency: int | None = None
+    cpus_per_trial: float = 1
+    gpus_per_trial: float = 0
+    retries: int = 2
+    tournament: bool = True
+    finalists: int = 3
+    test_seeds: int = 5
+    device: str = "auto"
+    controls: dict[str, Any] = field(default_factory=dict)
+    wandb: str = "auto"
+    wandb_project: str | None = None
+    wandb_entity: str | None = None
+    wandb_group: str | None = None
+    import_path: str = "."
+
+    def __post_init__(self) -> None:
+        _at_least("--budget", self.budget, 1)
+        _at_least("--evaluations", self.evaluations, 1)
+        _at_least("--eval-episodes", self.eval_episodes, 1)
+        _at_least("--finalists", self.finalists, 1)
+        _at_least("--test-seeds", self.test_seeds, 1)
+        _at_least("--seed", self.seed, 0)
+        _at_least("--retries", self.retries, 0)
+        if self.trials is not None:
+            _at_least("--trials", self.trials, 1)
+        if self.concurrency is not None:
+            _at_least("--concurrency", self.concurrency, 1)
+        if self.trials is None and self.time_limit is None:
+            raise UserError("a search needs an end: give --trials N, --time-limit 30m or both.")
+        for name in ("time_limit", "cpus_per_trial"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UserError(f"--{name.replace('_', '-')} must be above 0, not {value:g}.")
+        if self.gpus_per_trial < 0:
+            raise UserError(f"--gpus-per-trial must be 0 or more, not {self.gpus_per_trial:g}.")
+        if self.wandb not in ("auto", "online", "offline", "off"):
+            raise unknown("wandb mode", self.wandb, ("auto", "online", "offline", "off"), "--wandb")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SearchSpec:
+        """Read the specification back from run.yaml."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        return dataclasses.asdict(self)
+
+    @property
+    def tune_seed(self) -> int:
+        """The seed that every trial is trained on."""
+        return TUNE_SEEDS[0]
+
+    def test_seed(self, index: int) -> int:
+        """Return the ``index``-th seed of the tournament."""
+        return FIRST_TEST_SEED + index
+
+    @property
+    def evaluate_at(self) -> list[int]:
+        """Environment steps at which a trial is evaluated; the last one is the budget."""
+        n = min(self.evaluations, self.budget)
+        return [round(self.budget * k / n) for k in range(1, n + 1)]
+
+    @property
+    def points(self) -> list[int]:
+        """Environment steps at which an iteration ends: every evaluation, and points between."""
+        points: list[int] = []
+        start = 0
+        for end in self.evaluate_at:
+            pieces = math.ceil((end - start) / MAX_STEPS_PER_ITERATION)
+            points += [start + round((end - start) * k / pieces) for k in range(1, pieces + 1)]
+            start = end
+        return points
+
+
+def _at_least(flag: str, value: float, least: float) -> None:
+    if value < least:
+        raise UserError(f"{flag} must be at least {least}, not {value:g}.")
+
+
+def parse_duration(text: str) -> float:
+    """Turn "90", "90s", "30m", "2h", "1h30m" or "1d" into seconds.
+
+    Raises:
+        UserError: the text is none of these.
+    """
+    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+    rest, total = text.strip().lower(), 0.0
+    try:
+        while rest:
+            split = next((i for i, c in enumerate(rest) if c in units), len(rest))
+            total += float(rest[:split]) * units[rest[split] if split < len(rest) else "s"]
+            rest = rest[split + 1 :]
+    except ValueError:
+        total = math.nan
+    if not (total > 0 and math.isfinite(total)):
+        raise UserError(f"--time-limit {text!r} is no duration; write 90s, 30m, 2h or 1h30m.")
+    return total

@@ -1,0 +1,214 @@
+"""What runs in a worker: one job, which trains one configuration on one seed in chunks."""
+
+from __future__ import annotations
+
+import bisect
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ray import tune
+
+if TYPE_CHECKING:
+    from rltune.agents.agent import Agent, Chunk
+
+TASK = "task"
+PAYLOAD = "payload"
+
+# The objective is the mean of the last evaluations, so that one lucky one does not decide.
+OBJECTIVE_EVALUATIONS = 3
+# A checkpoint may cost this fraction of the training time.
+CHECKPOINT_SHARE = 0.05
+
+
+class Task(TypedDict):
+    """A job: everything that a worker needs, in plain types."""
+
+    job: str  # unique: "12", or "12/103" for a re-training on a test seed
+    number: int  # of the trial in the study
+    seed: int
+    role: str  # "tune" or "test"
+    agent: str
+    env: str
+    env_kwargs: dict[str, Any]
+    config: dict[str, Any]
+    total_timesteps: int
+    points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
+    evaluate_at: list[int]  # those of the points that are evaluated
+    eval_episodes: int
+    checkpoint: str  # the file
+    deadline: float | None  # seconds since the epoch
+    import_path: str  # the user's folder: their modules are imported from here
+    device: str
+    controls: dict[str, Any]
+
+
+@dataclass
+class Result:
+    """What a worker hands over after an iteration."""
+
+    iteration: int
+    row: dict[str, Any]
+    episodes: list[dict[str, Any]]
+    objective: float | None  # None where this iteration was not evaluated
+    objective_mean: float | None  # mean of all evaluations so far: breaks ties
+    finished: bool  # the budget is reached, or the agent's own rule ended the training
+    stop_reason: str | None = None  # the agent's own rule
+    diverged: str | None = None
+    out_of_time: bool = False
+    restored: bool = False  # the last iteration before a restart, once more
+
+
+@dataclass
+class _State:
+    """What a checkpoint remembers beside the agent."""
+
+    seconds: float = 0.0
+    evaluations: list[float] = field(default_factory=list)
+    last: dict[str, Any] | None = None  # the last result, as plain types
+
+
+class AgentTrainable(tune.Trainable):  # type: ignore[misc]
+    """Trains an agent up to the next point with each Tune step.
+
+    It writes its own checkpoint into the run directory, and starts from it when it finds one there:
+    after a crash of the worker, of the machine or of the whole search. The checkpoint holds the last
+    result too, and the first result after a restart is that one again, so no row is ever missing.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build the agent of the task, or load it from its checkpoint."""
+        self.task: Task = config[TASK]
+        if self.task["import_path"] not in sys.path:
+            sys.path.insert(0, self.task["import_path"])
+        self.agent: Agent | None = None
+        self.state = _State()
+        self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Start over with another task in the same process."""
+        self._leave()
+        self.setup(new_config)
+        return True
+
+    def cleanup(self) -> None:
+        """Save and close; Tune calls this when the actor ends."""
+        self._leave()
+
+    def step(self) -> dict[str, Any]:
+        """Run one iteration."""
+        if self.agent is None:
+            self.agent = self._make_agent()
+            if self.state.last is not None:
+                again = {**self.state.last, "restored": True, "out_of_time": False}
+                return {PAYLOAD: Result(**again)}
+        try:
+            result = self._iterate(self.agent)
+        except BaseException:
+            # Half a step must not be saved: the retry starts from the last checkpoint.
+            self.agent.close()
+            self.agent = None
+            raise
+        self.state.last = dict(vars(result))
+        if result.finished or result.out_of_time or self._checkpoint_is_due():
+            self._save()
+        return {PAYLOAD: result}
+
+    def _make_agent(self) -> Agent:
+        from rltune.agents.agent import Agent
+        from rltune.agents.controls import Controls
+
+        task = self.task
+        if Path(task["checkpoint"]).exists():
+            agent = Agent.load(task["checkpoint"], device=task["device"])
+            self.state = _State(**agent.extra)
+            self.saved_steps = agent.env_steps
+            return agent
+        return Agent(
+            task["agent"],
+            task["env"],
+            task["config"],
+            total_timesteps=task["total_timesteps"],
+            seed=task["seed"],
+            device=task["device"],
+            controls=Controls(**task["controls"]),
+            env_kwargs=task["env_kwargs"],
+        )
+
+    def _iterate(self, agent: Agent) -> Result:
+        task, state = self.task, self.state
+        started = time.perf_counter()
+        before = agent.env_steps
+        index = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
+        point = task["points"][index]
+        chunk = agent.learn(point, deadline=task["deadline"])
+        finished = chunk.env_steps >= task["points"][-1] or chunk.stop_reason is not None
+        out_of_time = not finished and not chunk.diverged and chunk.env_steps < point
+        evaluation = None
+        if not chunk.diverged and (finished or (point in task["evaluate_at"] and not out_of_time)):
+            evaluation = agent.evaluate(task["eval_episodes"])
+            state.evaluations.append(evaluation.mean)
+        state.seconds += time.perf_counter() - started
+        row = {
+            # An iteration that the deadline cut short keeps its number when it is completed later.
+            "iteration": index + 1,
+            "env_steps": chunk.env_steps,
+            "step": chunk.env_steps,
+            "mean_reward": chunk.mean_reward,
+            "best_reward": chunk.best_reward,
+            "episode_reward": chunk.episodes[-1].episode_return if chunk.episodes else None,
+            "time": state.seconds,
+            "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
+            "timestamp": time.time(),
+            **chunk.metrics,
+        }
+        if evaluation is not None:
+            row.update(
+                eval_return=evaluation.mean,
+                eval_std=evaluation.std,
+                eval_episodes=len(evaluation.returns),
+            )
+        recent = state.evaluations[-OBJECTIVE_EVALUATIONS:]
+        evaluations = state.evaluations
+        return Result(
+            iteration=index + 1,
+            row=row,
+            episodes=[
+                {
+                    "env_steps": episode.env_steps,
+                    "episode_return": episode.episode_return,
+                    "length": episode.length,
+                    "timestamp": episode.time,
+                }
+                for episode in chunk.episodes
+            ],
+            objective=sum(recent) / len(recent) if evaluation is not None else None,
+            objective_mean=sum(evaluations) / len(evaluations) if evaluations else None,
+            finished=finished and not chunk.diverged,
+            stop_reason=chunk.stop_reason,
+            diverged=chunk.diverged,
+            out_of_time=out_of_time,
+        )
+
+    def _checkpoint_is_due(self) -> bool:
+        return time.monotonic() - self.saved_at > self.save_cost / CHECKPOINT_SHARE
+
+    def _save(self) -> None:
+        assert self.agent is not None
+        started = time.monotonic()
+        Path(self.task["checkpoint"]).parent.mkdir(parents=True, exist_ok=True)
+        self.agent.extra = dict(vars(self.state))
+        self.agent.save(self.task["checkpoint"])
+        self.saved_at = time.monotonic()
+        self.save_cost = self.saved_at - started
+        self.saved_steps = self.agent.env_steps
+
+    def _leave(self) -> None:
+        if self.agent is None:
+            return
+        if self.agent.env_steps > self.saved_steps and self.state.last is not None:
+            self._save()
+        self.agent.close()
+        self.agent = None
