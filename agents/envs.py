@@ -1,0 +1,281 @@
+"""Environments side by side, whatever their autoreset mode: the only module that steps any.
+
+A step hands over true transitions: the successor that the environment showed (also at the end of an
+episode), terminated and truncated apart. Every episode has a number and is reset with a seed made
+from (seed, number) alone, so episode 7 is the same however many environments run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from rltune.agents.atari import FRAME_SKIP
+from rltune.agents.errors import unknown
+from rltune.agents.make_env import check_env_name, frame_stack_of, is_atari, make_env
+from rltune.agents.vectorization import BACKENDS, Backend
+
+__all__ = ["Envs", "Finished", "Transition", "check_env_name", "episode_seed", "make_env"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+
+class Finished(NamedTuple):
+    """An episode that ended in this step; its return is undiscounted, of the raw rewards."""
+
+    env: int
+    episode_return: float
+    length: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of all environments; the first axis of every array is n_envs.
+
+    ``next_obs`` is the true successor of the observation that was acted on; ``obs`` is the one to
+    act on next, which differs where an episode ended. Rows that are not ``valid`` are no
+    transitions and must not enter a memory; only native backends have such rows.
+    """
+
+    action: Array
+    reward: npt.NDArray[np.float64]
+    terminated: Bools
+    truncated: Bools
+    next_obs: Array
+    obs: Array
+    valid: Bools
+    episodes: list[Finished]
+
+
+def episode_seed(seed: int, number: int) -> int:
+    """Return the seed (31 bits) of one episode: a function of the run's seed and its number."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
+
+
+class Envs:
+    """``n_envs`` environments of one kind.
+
+    Observations are float32 ``(n_envs, d)`` or uint8 images ``(n_envs, channels, height, width)``.
+    Discrete actions count from 0 whatever the space's start; Box actions are clipped to its bounds.
+
+    Args:
+        env: a gymnasium id, or ``module:Class`` of the user's own
+        n_envs: how many run side by side
+        seed: all randomness of the environments comes from it
+        env_kwargs: handed to the environment's constructor
+        frame_stack: how many frames make one observation (0: one; preprocessed Atari games: 4)
+        atari: the standard Atari preprocessing; None means for Atari games
+        vectorization: "sync" (a loop in this process), "async" (a process each), "native" (the
+            environment's own vector version)
+        max_episode_steps: a time limit in place of the registered one
+        training: Atari only: clip rewards to their sign and end the learner's episode with a life.
+            The game goes on, and the returns of episodes are always the game's own score.
+
+    Raises:
+        UserError: an unknown environment, a missing package, an unsupported space.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        n_envs: int,
+        *,
+        seed: int,
+        env_kwargs: Mapping[str, Any] | None = None,
+        frame_stack: int = 0,
+        atari: bool | None = None,
+        vectorization: str = "sync",
+        max_episode_steps: int | None = None,
+        training: bool = True,
+        render_mode: str | None = None,
+    ) -> None:
+        if vectorization not in BACKENDS:
+            raise unknown("vectorization", vectorization, BACKENDS)
+        atari = is_atari(env) if atari is None else atari
+        self.n_envs = n_envs
+        self.seed = seed
+        self.frame_skip = FRAME_SKIP if atari else 1
+        self._learner_view = atari and training
+        self._backend: Backend = BACKENDS[vectorization](
+            n_envs,
+            env,
+            env_kwargs=env_kwargs,
+            frame_stack=frame_stack_of(env, frame_stack, atari),
+            atari=atari,
+            max_episode_steps=max_episode_steps,
+            render_mode=render_mode,
+        )
+        self.single_observation_space = self._backend.observation_space
+        self.single_action_space = self._backend.action_space
+        self._actions = _ActionEncoder(self.single_action_space)
+        self._next_number = 0
+        self._numbers = np.zeros(n_envs, np.int64)
+        self._lengths = np.zeros(n_envs, np.int64)
+        self._returns = np.zeros(n_envs)
+        self._all = np.ones(n_envs, np.bool_)
+        self._log = _ActionLog(n_envs)
+
+    def reset(self) -> Array:
+        """Start new episodes everywhere and return their first observations."""
+        everywhere = np.arange(self.n_envs)
+        self._begin(everywhere)
+        self.obs = self._backend.start(self._seeds(everywhere))
+        return self.obs
+
+    def step(self, action: Array) -> Transition:
+        """Take one action per environment; where an episode ends, the next one begins."""
+        actions = self._actions.encode(action)
+        self._log.append(actions)
+        step = self._backend.step(actions)
+        self._lengths += step.valid
+        self._returns += step.reward
+        terminated, truncated = step.terminated, step.truncated
+        if self._backend.time_limit is not None:
+            truncated |= self._lengths >= self._backend.time_limit
+        ended = (terminated | truncated).nonzero()[0]
+        episodes = [self._finished(int(i)) for i in ended]
+        self.obs = step.next_obs
+        if episodes:
+            self.obs = step.next_obs.copy()
+            self._begin(ended)
+            self._backend.reset(ended, self._seeds(ended), self.obs)
+        reward = step.reward
+        if self._learner_view:
+            reward = np.sign(reward)
+            terminated = terminated | step.life_lost
+        return Transition(
+            action, reward, terminated, truncated, step.next_obs, self.obs, step.valid, episodes
+        )
+
+    def _finished(self, i: int) -> Finished:
+        return Finished(i, float(self._returns[i]), int(self._lengths[i]), int(self._numbers[i]))
+
+    def _begin(self, which: npt.NDArray[np.int64]) -> None:
+        """Number the next episodes, of the environments ``which``, and count from 0."""
+        self._numbers[which] = self._next_number + np.arange(len(which))
+        self._next_number += len(which)
+        self._lengths[which] = 0
+        self._returns[which] = 0.0
+        self._log.start(which)
+
+    def _seeds(self, which: npt.NDArray[np.int64]) -> list[int]:
+        return [episode_seed(self.seed, int(self._numbers[i])) for i in which]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to stand at the same point of the same episodes.
+
+        An episode is its seed and the actions so far, played again on loading. An environment that
+        has both ``get_state()`` (plain Python or tensors, its generator included) and
+        ``set_state(state)`` is asked instead. Native vector environments can do neither: there, new
+        episodes begin.
+        """
+        states = self._backend.get_states()
+        replayed = range(self.n_envs) if states is None and self._backend.replays else ()
+        return {
+            "next_number": self._next_number,
+            "numbers": self._numbers.tolist(),
+            "lengths": self._lengths.tolist(),
+            "returns": self._returns.tolist(),
+            "obs": torch.from_numpy(self.obs.copy()),
+            "states": states,
+            "actions": [torch.from_numpy(self._log.episode(i)) for i in replayed],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to where `state_dict` was taken; ``obs`` is then the observation to act on."""
+        self._next_number = state["next_number"]
+        if not self._backend.replays:
+            self.reset()
+            return
+        self._numbers[:] = state["numbers"]
+        self._lengths[:] = state["lengths"]
+        self._returns[:] = state["returns"]
+        self.obs = state["obs"].numpy().copy()
+        seeds = self._seeds(np.arange(self.n_envs))
+        if state["states"] is not None:
+            self._backend.start(seeds)
+            self._backend.set_states(state["states"])
+        else:
+            episodes = [actions.numpy() for actions in state["actions"]]
+            self._backend.replay(seeds, episodes)
+            self._log.load(episodes)
+
+    def render(self) -> Any:
+        """Return the picture of the first environment (``render_mode`` rgb_array)."""
+        return self._backend.render()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._backend.close()
+
+
+class _ActionEncoder:
+    """Turns an algorithm's actions into those that the environments take."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self._start: Any = None
+        if isinstance(space, spaces.Box):
+            self._low, self._high = space.low, space.high
+        elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            self._start = space.start if np.any(space.start) else None
+        self._dtype = space.dtype
+        self._is_box = isinstance(space, spaces.Box)
+        self._shape = cast("tuple[int, ...]", space.shape)
+
+    def encode(self, action: Array) -> Array:
+        action = np.asarray(action).reshape(-1, *self._shape)
+        if self._is_box:
+            action = np.minimum(np.maximum(action, self._low), self._high)
+        elif self._start is not None:
+            action = action + self._start
+        return action.astype(self._dtype, copy=False)
+
+
+class _ActionLog:
+    """The actions of the running episodes: ``(time, n_envs, ...)``, so that a step is one write."""
+
+    def __init__(self, n_envs: int) -> None:
+        self._starts = np.zeros(n_envs, np.int64)
+        self._buffer: Array = np.empty((0, n_envs))
+        self._time = 0
+
+    def append(self, actions: Array) -> None:
+        if self._time == len(self._buffer):
+            self._make_room(actions)
+        self._buffer[self._time] = actions
+        self._time += 1
+
+    def start(self, which: npt.NDArray[np.int64]) -> None:
+        self._starts[which] = self._time
+
+    def episode(self, i: int) -> Array:
+        return self._buffer[self._starts[i] : self._time, i].copy()
+
+    def load(self, episodes: list[Array]) -> None:
+        """Take over running episodes; they all end now."""
+        longest = max(len(actions) for actions in episodes)
+        shape, dtype = episodes[0].shape[1:], episodes[0].dtype
+        self._buffer = np.zeros((max(64, 2 * longest), len(episodes), *shape), dtype)
+        self._time = longest
+        for i, actions in enumerate(episodes):
+            self._starts[i] = longest - len(actions)
+            self._buffer[self._starts[i] : longest, i] = actions
+
+    def _make_room(self, actions: Array) -> None:
+        """Forget what no running episode needs; grow when that frees less than half."""
+        oldest = int(self._starts.min())
+        kept = self._buffer[oldest : self._time]
+        size = max(64, len(self._buffer))
+        size = 2 * size if len(kept) > size // 2 else size
+        buffer = np.empty((size, *actions.shape), actions.dtype)
+        buffer[: len(kept)] = kept
+        self._buffer, self._time = buffer, len(kept)
+        self._starts -= oldest

@@ -1,0 +1,291 @@
+"""One environment, from its name: gymnasium ids, Atari games, and classes of the user's own.
+
+Whatever the environment gives, an agent sees one of two observations: a float32 vector ``(d,)``
+or a uint8 image ``(channels, height, width)``. Time limits are left to the caller (``build``),
+because `Envs` counts the steps of every episode anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from rltune.agents.errors import UserError, unknown
+
+Env = gymnasium.Env[Any, Any]
+Array = npt.NDArray[Any]
+
+# Below this size the Nature CNN has nothing left to convolve: such images become vectors.
+SMALLEST_IMAGE = 36
+# The part of rltune to install for the environments of a package.
+EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
+
+
+def make_env(
+    env: str,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    frame_stack: int = 0,
+    atari: bool | None = None,
+    render_mode: str | None = None,
+    max_episode_steps: int | None = None,
+) -> Env:
+    """Return one environment with float32 vectors or uint8 images, and its time limit.
+
+    ``env`` is a gymnasium id or ``module:Class`` (or ``module:function``) of the user's own.
+    Raises `UserError` for an unknown name, a missing package or an unsupported space.
+    """
+    made, limit = build(
+        env,
+        env_kwargs=env_kwargs,
+        frame_stack=frame_stack,
+        atari=atari,
+        render_mode=render_mode,
+        max_episode_steps=max_episode_steps,
+    )
+    return made if limit is None else gymnasium.wrappers.TimeLimit(made, limit)
+
+
+def build(
+    env: str,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    frame_stack: int = 0,
+    atari: bool | None = None,
+    render_mode: str | None = None,
+    max_episode_steps: int | None = None,
+) -> tuple[Env, int | None]:
+    """Return the environment without a time limit, and the limit in steps (None: none)."""
+    kwargs = dict(env_kwargs or {})
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    if is_own(env):
+        made, limit = _make_own(env, kwargs), None
+        _check_env(env, made)
+    else:
+        spec = find_spec(env)
+        made = _make_registered(spec, is_atari(env) if atari is None else atari, kwargs)
+        limit = spec.max_episode_steps
+    _check_action_space(env, made.action_space)
+    made = _with_layout(env, made, frame_stack_of(env, frame_stack, atari))
+    return made, max_episode_steps or limit
+
+
+def check_env_name(env: str) -> None:
+    """Raise `UserError` when there is no such id (with the close match) or class."""
+    if is_own(env):
+        _import_own(env)
+    else:
+        find_spec(env)
+
+
+def is_own(env: str) -> bool:
+    """Tell whether ``env`` is ``module:Class`` of the user's own rather than a gymnasium id."""
+    # `module:Name-v0` is gymnasium's own syntax: import the module, then look the id up.
+    return ":" in env and not re.search(r"-v\d+$", env)
+
+
+def is_atari(env: str) -> bool:
+    """Tell whether ``env`` is an Atari game of ale-py."""
+    return not is_own(env) and str(find_spec(env).entry_point).startswith("ale_py")
+
+
+def frame_stack_of(env: str, frame_stack: int, atari: bool | None) -> int:
+    """Return how many frames make one observation: 4 for preprocessed Atari games unless asked."""
+    if frame_stack == 0 and atari is not False and is_atari(env):
+        return 4
+    return frame_stack
+
+
+# ---------------------------------------------------------------------------------------- names
+
+
+def find_spec(env: str) -> gymnasium.envs.registration.EnvSpec:
+    """Return the registered specification of a gymnasium id, or raise `UserError`."""
+    module, _, env_id = env.rpartition(":")
+    if module:
+        _import_module(module, env)
+    if env_id not in gymnasium.registry:
+        _register_atari()
+    if env_id not in gymnasium.registry:
+        raise _unknown_id(env_id)
+    return gymnasium.registry[env_id]
+
+
+def _register_atari() -> None:
+    with contextlib.suppress(ImportError):
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+
+
+def _unknown_id(env_id: str) -> UserError:
+    if env_id.startswith("ALE/") and "ALE/Pong-v5" not in gymnasium.registry:
+        return UserError(
+            f'environment {env_id!r} needs the Atari games: pip install "rltune[atari]"'
+        )
+    name = re.sub(r"-v\d+$", "", env_id)
+    versions = sorted(
+        (spec.version or 0, known)
+        for known, spec in gymnasium.registry.items()
+        if re.sub(r"-v\d+$", "", known) == name
+    )
+    if versions:
+        newest = versions[-1][1]
+        said = "has a version in its name" if name == env_id else "does not exist"
+        return UserError(f"environment {env_id!r} {said}; write {newest!r}")
+    own = "Your own is written 'module:Class'."
+    known = {known.lower(): known for known in gymnasium.registry}
+    error = str(unknown("environment", env_id, known))
+    close = re.search(r"did you mean '(.*)'\?", error)
+    if close:
+        return UserError(f"unknown environment {env_id!r}; did you mean {known[close[1]]!r}? {own}")
+    return UserError(f"unknown environment {env_id!r}; no gymnasium id is close to it. {own}")
+
+
+def _import_module(module: str, env: str) -> None:
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"environment {env!r}: cannot import module {module!r}: {error}") from error
+
+
+def _import_own(env: str) -> Callable[..., Any]:
+    from rltune.agents.registry import import_object
+
+    made = import_object(env, "environment")
+    if not callable(made):
+        raise UserError(f"environment {env!r} is a {type(made).__name__}, not a class or function")
+    return cast(Callable[..., Any], made)
+
+
+# -------------------------------------------------------------------------------------- making
+
+
+def _make_own(env: str, kwargs: dict[str, Any]) -> Env:
+    made = _import_own(env)
+    try:
+        return cast(Env, made(**kwargs))
+    except TypeError as error:
+        if "unexpected keyword argument" in str(error):
+            raise UserError(f"environment {env!r} does not take its arguments: {error}") from error
+        raise
+
+
+def _make_registered(
+    spec: gymnasium.envs.registration.EnvSpec, atari: bool, kwargs: dict[str, Any]
+) -> Env:
+    if atari:
+        from rltune.agents.atari import preprocess
+
+        kwargs = {"frameskip": 1, **kwargs}
+    unchecked = copy.copy(spec)
+    unchecked.order_enforce = False
+    try:
+        # `Envs` steps in order and counts the limit itself: the wrappers cost 30 % of CartPole.
+        made: Env = gymnasium.make(
+            unchecked, max_episode_steps=-1, disable_env_checker=True, **kwargs
+        )
+        return preprocess(made) if atari else made
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise _missing(spec, error) from error
+    except TypeError as error:
+        if "unexpected keyword argument" in str(error):
+            raise UserError(f"environment {spec.id!r}: {str(error).splitlines()[0]}") from error
+        raise
+
+
+def _missing(spec: gymnasium.envs.registration.EnvSpec, error: Exception) -> UserError:
+    for package, extra in EXTRAS.items():
+        if str(spec.entry_point).startswith(package):
+            return UserError(
+                f"environment {spec.id!r} needs a package that is not installed ({error}): "
+                f'pip install "rltune[{extra}]"'
+            )
+    return UserError(f"environment {spec.id!r} needs a package that is not installed: {error}")
+
+
+def _check_env(env: str, made: object) -> None:
+    for attribute in ("reset", "step", "observation_space", "action_space"):
+        if not hasattr(made, attribute):
+            raise UserError(
+                f"environment {env!r} gives a {type(made).__name__} without {attribute!r}; "
+                "give a gymnasium.Env"
+            )
+
+
+# -------------------------------------------------------------------------------------- spaces
+
+
+def _check_action_space(env: str, space: spaces.Space[Any]) -> None:
+    if isinstance(space, spaces.Box):
+        if not np.issubdtype(space.dtype, np.floating):
+            raise UserError(
+                f"environment {env!r}: a Box action space of {space.dtype} is not supported; "
+                "use float32, or MultiDiscrete for whole numbers"
+            )
+    elif isinstance(space, spaces.MultiDiscrete):
+        if space.nvec.ndim != 1:
+            raise UserError(f"environment {env!r}: MultiDiscrete actions must be one row of counts")
+    elif not isinstance(space, spaces.Discrete | spaces.MultiBinary):
+        raise UserError(
+            f"environment {env!r}: actions in a {type(space).__name__} space are not supported; "
+            "use Box, Discrete, MultiDiscrete or MultiBinary"
+        )
+
+
+def _with_layout(env: str, made: Env, frame_stack: int) -> Env:
+    """Flatten, stack frames, and bring the channels of an image to the front, where needed."""
+    if not isinstance(made.observation_space, spaces.Box):
+        if not made.observation_space.is_np_flattenable:
+            raise UserError(
+                f"environment {env!r}: observations in a {type(made.observation_space).__name__} "
+                "space cannot be made a vector; wrap the environment so that it gives a Box"
+            )
+        made = gymnasium.wrappers.FlattenObservation(made)
+    frame = cast("tuple[int, ...]", made.observation_space.shape)
+    if frame_stack > 1:
+        made = gymnasium.wrappers.FrameStackObservation(made, frame_stack)
+    elif len(frame) == 1:
+        return made
+    return _Layout(made, image_layout(frame, made.observation_space.dtype))
+
+
+def image_layout(frame: tuple[int, ...], dtype: Any) -> str | None:
+    """Return "grey", "channels_last" or "channels_first" for an image, None for anything else."""
+    if dtype != np.uint8 or len(frame) not in (2, 3):
+        return None
+    if len(frame) == 2:
+        layout = "grey"
+    else:
+        layout = "channels_last" if frame[2] < frame[0] else "channels_first"
+    sides = sorted(frame)[-2:]
+    return layout if min(sides) >= SMALLEST_IMAGE else None
+
+
+class _Layout(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Images as ``(channels, height, width)``, stacked frames as channels; all else as ``(d,)``."""
+
+    def __init__(self, env: Env, layout: str | None) -> None:
+        super().__init__(env)
+        self._layout = layout
+        space = cast(spaces.Box, env.observation_space)
+        low, high = self.observation(space.low), self.observation(space.high)
+        self.observation_space = spaces.Box(low, high, dtype=cast(Any, space.dtype))
+
+    def observation(self, observation: Array) -> Array:
+        observation = np.asarray(observation)
+        if self._layout is None:
+            return observation.reshape(-1)
+        if self._layout == "channels_last":
+            observation = np.moveaxis(observation, -1, -3)
+        return observation.reshape(-1, *observation.shape[-2:])

@@ -1,0 +1,126 @@
+"""Running normalisation of observations and rewards, as SB3's VecNormalize does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Array = npt.NDArray[Any]
+
+
+class RunningMeanStd:
+    """Mean and variance of all rows so far (Chan et al.'s parallel algorithm), in float64.
+
+    It starts as if ``epsilon`` rows of mean 0 and variance 1 had been seen.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = (), epsilon: float = 1e-4) -> None:
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = epsilon
+
+    def update(self, rows: Array) -> None:
+        """Take in ``rows`` of shape (n, *shape)."""
+        n = len(rows)
+        rows = rows.astype(np.float64, copy=False)
+        mean, var = rows.mean(axis=0), rows.var(axis=0)
+        delta = mean - self.mean
+        total = self.count + n
+        spread = self.var * self.count + var * n + delta**2 * (self.count * n / total)
+        self.mean = self.mean + delta * (n / total)
+        self.var = spread / total
+        self.count = total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics as tensors and a number."""
+        return {
+            "mean": torch.as_tensor(self.mean).clone(),
+            "var": torch.as_tensor(self.var).clone(),
+            "count": float(self.count),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.mean = state["mean"].numpy().copy()
+        self.var = state["var"].numpy().copy()
+        self.count = state["count"]
+
+
+class ObservationNormalizer:
+    """Brings observations to mean 0 and variance 1, clipped to ``clip``; the result is float32.
+
+    Call `update` once per vector step with the observations to act on, and `normalize` on anything:
+    it never changes the statistics, which makes it right for final observations and evaluation.
+    """
+
+    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8) -> None:
+        self.statistics = RunningMeanStd(shape)
+        self._clip = clip
+        self._epsilon = epsilon
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._mean = self.statistics.mean
+        self._scale = 1.0 / np.sqrt(self.statistics.var + self._epsilon)
+
+    def update(self, obs: Array) -> None:
+        """Take in the observations (n_envs, ...) of one vector step."""
+        self.statistics.update(obs)
+        self._refresh()
+
+    def normalize(self, obs: Array) -> npt.NDArray[np.float32]:
+        """Return the normalised observations; any leading axes."""
+        scaled = (obs - self._mean) * self._scale
+        return np.minimum(np.maximum(scaled, -self._clip), self._clip).astype(np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics."""
+        return self.statistics.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.statistics.load_state_dict(state)
+        self._refresh()
+
+
+class RewardNormalizer:
+    """Divides rewards by the running standard deviation of the discounted return, then clips.
+
+    The mean stays: shifting rewards would change the task. The return is a sum over the past
+    (``return = gamma * return + reward``), begun anew where an episode ended.
+    """
+
+    def __init__(
+        self, n_envs: int, gamma: float, clip: float = 10.0, epsilon: float = 1e-8
+    ) -> None:
+        self.statistics = RunningMeanStd()
+        self._returns = np.zeros(n_envs)
+        self._gamma = gamma
+        self._clip = clip
+        self._epsilon = epsilon
+
+    def normalize(
+        self, reward: Array, ended: npt.NDArray[np.bool_], valid: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.float64]:
+        """Take in the rewards (n_envs,) of one vector step and return them normalised.
+
+        ``ended`` marks the episodes that this step ended; rows that are not ``valid`` don't count.
+        """
+        self._returns = np.where(valid, self._returns * self._gamma + reward, self._returns)
+        self.statistics.update(self._returns if valid.all() else self._returns[valid])
+        self._returns[ended] = 0.0
+        scaled = reward / np.sqrt(self.statistics.var + self._epsilon)
+        return np.minimum(np.maximum(scaled, -self._clip), self._clip)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics and the running returns."""
+        return {**self.statistics.state_dict(), "returns": torch.from_numpy(self._returns.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.statistics.load_state_dict(state)
+        self._returns = state["returns"].numpy().copy()

@@ -1,0 +1,350 @@
+"""The ways to run environments side by side, brought to one meaning for `rltune.agents.envs`.
+
+Each steps all environments and says what truly came next; `Envs` says when a new episode begins.
+gymnasium's own autoreset is switched off, or undone where it can't be (PITFALLS: its default hands
+over a bogus transition from the end of an episode to the start of the next).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from rltune.agents.atari import FRAME_SKIP
+from rltune.agents.errors import UserError
+from rltune.agents.make_env import Env, build, find_spec, is_own
+
+Array = npt.NDArray[Any]
+VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
+Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+
+class Step(NamedTuple):
+    """What came of one action per environment; ``next_obs`` is the true successor."""
+
+    next_obs: Array
+    reward: npt.NDArray[np.float64]
+    terminated: Bools
+    truncated: Bools
+    life_lost: Bools
+    valid: Bools
+
+
+class Backend(Protocol):
+    """What `Envs` needs. ``time_limit`` is what it still has to enforce, in steps."""
+
+    observation_space: gymnasium.spaces.Box
+    action_space: gymnasium.Space[Any]
+    time_limit: int | None
+    replays: bool
+
+    def start(self, seeds: Sequence[int]) -> Array:
+        """Begin an episode everywhere and return the first observations."""
+
+    def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
+        """Begin an episode where one has just ended; write its observation into ``obs``."""
+
+    def step(self, actions: Array) -> Step:
+        """Take one action per environment."""
+
+    def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
+        """Begin an episode everywhere and take its actions so far again."""
+
+    def get_states(self) -> list[Any] | None:
+        """Return the environments' own states, or None when they offer none."""
+
+    def set_states(self, states: Sequence[Any]) -> None:
+        """Take over what ``get_states`` gave."""
+
+    def render(self) -> Any:
+        """Return the picture of the first environment."""
+
+    def close(self) -> None:
+        """Close the environments."""
+
+
+class _Sync(Backend):
+    """A loop in this process: the default, and for light environments the fastest."""
+
+    replays = True
+
+    def __init__(self, n_envs: int, env: str, **options: Any) -> None:
+        made = [build(env, **options) for _ in range(n_envs)]
+        self._name = env
+        self._envs = [one for one, _ in made]
+        self.time_limit = made[0][1]
+        self.observation_space = as_seen(self._envs[0].observation_space)
+        self.action_space = self._envs[0].action_space
+        self._shape = self.observation_space.shape
+        self._atari = bool(options.get("atari"))
+        self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
+
+    def start(self, seeds: Sequence[int]) -> Array:
+        obs = np.empty((len(self._envs), *self._shape), self.observation_space.dtype)
+        self.reset(np.arange(len(self._envs)), seeds, obs)
+        return obs
+
+    def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
+        for i, seed in zip(which, seeds, strict=True):
+            obs[i] = self._checked(self._envs[i].reset(seed=seed))
+
+    def _checked(self, result: object) -> Array:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise UserError(f"environment {self._name!r}: reset() must return (observation, info)")
+        obs = np.asarray(result[0])
+        if obs.shape != self._shape:
+            raise UserError(
+                f"environment {self._name!r}: reset() gave an observation of shape {obs.shape}, "
+                f"but its observation_space says {self._shape}"
+            )
+        return obs
+
+    def step(self, actions: Array) -> Step:
+        n = len(self._envs)
+        obs = np.empty((n, *self._shape), self.observation_space.dtype)
+        reward = np.empty(n)
+        terminated = np.empty(n, np.bool_)
+        truncated = np.empty(n, np.bool_)
+        life_lost = np.empty(n, np.bool_) if self._atari else self._none
+        for i, env in enumerate(self._envs):
+            obs[i], reward[i], terminated[i], truncated[i], info = env.step(actions[i])
+            if self._atari:
+                life_lost[i] = info["life_lost"]
+        return Step(obs, reward, terminated, truncated, life_lost, self._all)
+
+    def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
+        for env, seed, actions in zip(self._envs, seeds, episodes, strict=True):
+            _replay(env, seed, actions)
+
+    def get_states(self) -> list[Any] | None:
+        if not all(_keeps_state(env) for env in self._envs):
+            return None
+        return [cast(Any, env).get_state() for env in self._envs]
+
+    def set_states(self, states: Sequence[Any]) -> None:
+        for env, state in zip(self._envs, states, strict=True):
+            cast(Any, env).set_state(state)
+
+    def render(self) -> Any:
+        return self._envs[0].render()
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()  # type: ignore[no-untyped-call]
+
+
+class _Async(Backend):
+    """A process per environment (gymnasium's AsyncVectorEnv): only for slow environments."""
+
+    replays = True
+
+    def __init__(self, n_envs: int, env: str, **options: Any) -> None:
+        probe, self.time_limit = build(env, **options)
+        self.observation_space = as_seen(probe.observation_space)
+        self.action_space = probe.action_space
+        probe.close()  # type: ignore[no-untyped-call]
+        self._envs: Any = gymnasium.vector.AsyncVectorEnv(
+            [partial(_Replayable, i, env, options) for i in range(n_envs)],
+            autoreset_mode=AutoresetMode.DISABLED,
+        )
+        self._atari = bool(options.get("atari"))
+        self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
+
+    def start(self, seeds: Sequence[int]) -> Array:
+        obs, _ = self._envs.reset(seed=list(seeds))
+        return np.asarray(obs, self.observation_space.dtype)
+
+    def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
+        all_seeds: list[int | None] = [None] * len(self._all)
+        mask = np.zeros(len(self._all), np.bool_)
+        for i, seed in zip(which, seeds, strict=True):
+            all_seeds[i], mask[i] = seed, True
+        first, _ = self._envs.reset(seed=all_seeds, options={"reset_mask": mask})
+        obs[which] = first[which]
+
+    def step(self, actions: Array) -> Step:
+        obs, reward, terminated, truncated, info = self._envs.step(actions)
+        life_lost = info["life_lost"] if self._atari else self._none
+        obs = np.asarray(obs, self.observation_space.dtype)
+        return Step(obs, reward, terminated, truncated, life_lost, self._all)
+
+    def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
+        self._envs.reset()
+        self._envs.call("replay", seeds, episodes)
+
+    def get_states(self) -> list[Any] | None:
+        return None
+
+    def set_states(self, states: Sequence[Any]) -> None:
+        raise NotImplementedError("environments in processes of their own replay their actions")
+
+    def render(self) -> Any:
+        return self._envs.render()[0]
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class _Native(Backend):
+    """The environment's own vector version: gymnasium's CartPole, ALE's AtariVectorEnv, or envpool.
+
+    They reset by themselves. Where that happens one step late (NEXT_STEP), the row in between is
+    marked as not valid. Their episodes can't be seeded or played again one by one.
+    """
+
+    replays = False
+    time_limit: int | None = None  # they keep it themselves
+
+    def __init__(self, n_envs: int, env: str, **options: Any) -> None:
+        self._n_envs = n_envs
+        self._envs = make_native(n_envs, env, **options)
+        self.observation_space = as_seen(self._envs.single_observation_space)
+        self.action_space = self._envs.single_action_space
+        self._same_step = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+        self._none = _constant(n_envs, False)
+
+    def start(self, seeds: Sequence[int]) -> Array:
+        obs, info = self._envs.reset(seed=seeds[0])
+        self._resetting = self._none
+        self._lives = info.get("lives")
+        return np.asarray(obs, self.observation_space.dtype)
+
+    def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
+        if self._same_step:
+            obs[which] = self._seen[which]
+
+    def step(self, actions: Array) -> Step:
+        obs, reward, terminated, truncated, info = self._envs.step(actions)
+        obs = np.asarray(obs, self.observation_space.dtype)
+        ended = terminated | truncated
+        valid = ~self._resetting
+        if self._same_step:
+            self._seen = obs
+            if ended.any():
+                obs = obs.copy()
+                obs[ended] = np.stack(list(info["final_obs"][ended]))
+        else:
+            self._resetting = ended
+        reward = np.where(valid, reward, 0.0).astype(np.float64)
+        return Step(obs, reward, terminated, truncated, self._life_lost(info), valid)
+
+    def _life_lost(self, info: Mapping[str, Any]) -> Bools:
+        if self._lives is None:
+            return self._none
+        before, self._lives = self._lives, info["lives"]
+        return cast(Bools, self._lives < before)
+
+    def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
+        raise NotImplementedError("native vector environments can't play an episode again")
+
+    def get_states(self) -> list[Any] | None:
+        return None
+
+    def set_states(self, states: Sequence[Any]) -> None:
+        raise NotImplementedError("native vector environments keep their state to themselves")
+
+    def render(self) -> Any:
+        raise NotImplementedError("render with vectorization='sync'")
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+BACKENDS: dict[str, Callable[..., Backend]] = {
+    "sync": _Sync,
+    "async": _Async,
+    "native": _Native,
+}
+
+
+def as_seen(space: gymnasium.Space[Any]) -> gymnasium.spaces.Box:
+    """Return the space as agents see it: images stay uint8, all else becomes float32."""
+    box = cast(gymnasium.spaces.Box, space)
+    if box.dtype == np.float32 or (box.dtype == np.uint8 and len(box.shape) == 3):
+        return box
+    with np.errstate(over="ignore"):  # the bounds of a float64 box may only fit as infinities
+        low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+    return gymnasium.spaces.Box(low, high, dtype=np.float32)
+
+
+def _constant(n_envs: int, value: bool) -> Bools:
+    array = np.full(n_envs, value)
+    array.flags.writeable = False  # handed out in every step
+    return array
+
+
+def _replay(env: Env, seed: int, actions: Array) -> None:
+    env.reset(seed=seed)
+    for action in actions:
+        env.step(action)
+
+
+class _Replayable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One environment in a process of its own, which can be told to play an episode again."""
+
+    def __init__(self, index: int, env: str, options: Mapping[str, Any]) -> None:
+        super().__init__(build(env, **options)[0])
+        self._index = index
+
+    def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
+        _replay(self.env, seeds[self._index], episodes[self._index])
+
+
+def _keeps_state(env: Env) -> bool:
+    """Tell whether an environment can be asked for its state; wrappers around it could not.
+
+    MuJoCo's environments have a ``set_state`` of another meaning but no ``get_state``.
+    """
+    methods = (getattr(env, "get_state", None), getattr(env, "set_state", None))
+    return env.unwrapped is env and all(callable(method) for method in methods)
+
+
+def make_native(
+    n_envs: int,
+    env: str,
+    *,
+    env_kwargs: Mapping[str, Any] | None,
+    frame_stack: int,
+    atari: bool,
+    max_episode_steps: int | None,
+    render_mode: str | None,
+) -> VectorEnv:
+    """Return the vector version of a registered environment; `UserError` when there is none."""
+    kwargs = dict(env_kwargs or {})
+    if is_own(env):
+        raise UserError(f"environment {env!r} of your own has no native version; use 'sync'")
+    spec = find_spec(env)
+    if atari:
+        if spec.vector_entry_point is None:
+            raise UserError(f"environment {env!r} has no native version; use an 'ALE/...-v5' id")
+        kwargs.update(stack_num=max(1, frame_stack), reward_clipping=False)
+        kwargs.update(autoreset_mode="SameStep")
+        if max_episode_steps is not None:
+            kwargs["max_num_frames_per_episode"] = max_episode_steps * FRAME_SKIP
+        return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
+    if frame_stack > 1:
+        raise UserError(f"environment {env!r} has no native version with frame_stack; use 'sync'")
+    if max_episode_steps is not None:
+        kwargs["max_episode_steps"] = max_episode_steps
+    if spec.vector_entry_point is not None:
+        return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
+    return _make_envpool(n_envs, env, kwargs)
+
+
+def _make_envpool(n_envs: int, env: str, kwargs: dict[str, Any]) -> VectorEnv:
+    try:
+        import envpool  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise UserError(
+            f"environment {env!r} has no native version of its own; "
+            "use 'sync', or pip install envpool where there is a wheel for your Python"
+        ) from None
+    if env not in envpool.list_all_envs():
+        raise UserError(f"environment {env!r} has no native version in envpool; use 'sync'")
+    return cast(VectorEnv, envpool.make(env, env_type="gymnasium", num_envs=n_envs, **kwargs))
