@@ -1,0 +1,441 @@
+"""The agent: environments, memory and an algorithm in one loop, with evaluation and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rltune.agents import checkpoint
+from rltune.agents.algorithm import Algorithm, Spaces
+from rltune.agents.config import AgentConfig, config_dict, make_config
+from rltune.agents.controls import Controls, Monitor
+from rltune.agents.envs import Envs, Transition
+from rltune.agents.errors import UserError
+from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
+from rltune.agents.registry import agent_class
+
+# Greedy episodes run side by side, so many at most.
+EVALUATION_ENVS = 10
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished training episode; ``env_steps`` of the agent when it ended, ``time`` in Unix s."""
+
+    env_steps: int
+    episode_return: float
+    length: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one call of ``learn`` did.
+
+    ``metrics`` are means over the chunk's updates; ``mean_reward`` is that of the last training
+    episodes (`Controls.reward_buffer_size`); ``diverged`` says what became infinite or NaN.
+    """
+
+    env_steps: int
+    seconds: float
+    metrics: dict[str, float]
+    episodes: list[Episode]
+    mean_reward: float | None
+    best_reward: float | None
+    stop_reason: str | None
+    diverged: str | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Greedy episodes: their undiscounted returns, lengths, and the seconds they took."""
+
+    returns: list[float]
+    lengths: list[int]
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+
+@dataclass
+class _Seeds:
+    """The independent seeds that one seed stands for."""
+
+    algorithm: int
+    training: int
+    evaluation: int
+
+    @classmethod
+    def of(cls, seed: int) -> _Seeds:
+        state = np.random.SeedSequence(seed).generate_state(3)
+        return cls(*(int(word) for word in state))
+
+
+@dataclass
+class _Progress:
+    """The loop's counters."""
+
+    env_steps: int = 0
+    rows_since_update: int = 0
+    updates: int = 0
+    diverged: str | None = None
+
+
+@dataclass
+class _Tally:
+    """What one chunk collects."""
+
+    episodes: list[Episode] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    updates: int = 0
+
+    def add(self, metrics: dict[str, float]) -> None:
+        self.updates += 1
+        for name, value in metrics.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.updates for name, total in self.sums.items()}
+
+
+class Agent:
+    """An algorithm that trains on an environment.
+
+    Args:
+        algorithm: a name, ``module:Class`` or a class
+        env: a gymnasium id or ``module:Class``
+        config: hyperparameters by name, or a configuration; absent ones have their defaults
+        total_timesteps: the length of the whole training in env_steps: schedules end there
+        seed: all randomness comes from it
+        device: "cpu", "cuda", ... or "auto": a GPU, where there is one, for images
+        controls: when to stop early and when to lower the learning rate
+        env_kwargs: handed to the environment's constructor
+
+    Attributes:
+        env_steps: agent decisions so far, summed over the environments
+        extra: plain values of the caller's that checkpoints keep
+
+    Raises:
+        UserError: an unknown agent, environment or hyperparameter, an unsupported space.
+    """
+
+    def __init__(
+        self,
+        algorithm: str | type[Algorithm[Any]],
+        env: str,
+        config: Mapping[str, object] | AgentConfig | None = None,
+        *,
+        total_timesteps: int,
+        seed: int = 0,
+        device: str = "auto",
+        controls: Controls | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        found = agent_class(algorithm) if isinstance(algorithm, str) else algorithm
+        if not isinstance(config, AgentConfig):
+            config = make_config(found.Config, config or {})
+        self.algorithm_spec = (
+            algorithm if isinstance(algorithm, str) else f"{found.__module__}:{found.__qualname__}"
+        )
+        self.env = env
+        self.env_kwargs = dict(env_kwargs or {})
+        self.config = config
+        self.total_timesteps = int(total_timesteps)
+        self.seed = seed
+        self.controls = controls or Controls()
+        self.extra: dict[str, Any] = {}
+
+        self._seeds = _Seeds.of(seed)
+        self._envs = self._make_envs(config.n_envs, self._seeds.training, training=True)
+        spaces = Spaces(
+            self._envs.single_observation_space, self._envs.single_action_space, config.n_envs
+        )
+        self.device = resolve_device(device, spaces)
+        self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
+        self.memory = self.algorithm.make_memory()
+        self.observations: ObservationNormalizer | None = None
+        self.rewards: RewardNormalizer | None = None
+        if config.normalize_observations:
+            self.observations = ObservationNormalizer(_vector_shape(spaces))
+        if config.normalize_rewards:
+            self.rewards = RewardNormalizer(config.n_envs, config.gamma)
+        self.monitor = Monitor(self.controls)
+        self._progress = _Progress()
+        self._obs: np.ndarray[Any, Any] | None = None  # what to act on next, as the networks see it
+
+    def _make_envs(self, n_envs: int, seed: int, *, training: bool) -> Envs:
+        return Envs(
+            self.env,
+            n_envs,
+            seed=seed,
+            env_kwargs=self.env_kwargs,
+            frame_stack=self.config.frame_stack,
+            vectorization=self.config.vectorization if training else "sync",
+            training=training,
+        )
+
+    @property
+    def env_steps(self) -> int:
+        """Agent decisions so far, summed over the environments."""
+        return self._progress.env_steps
+
+    # ------------------------------------------------------------------------------------ training
+
+    def learn(self, until: int, deadline: float | None = None) -> Chunk:
+        """Train until ``env_steps`` reaches ``until``; many small calls equal one large one.
+
+        It may stop between two updates. At ``total_timesteps`` the last rollout is completed, so
+        the last update is not lost.
+
+        Args:
+            until: env_steps, counted from the start of the training
+            deadline: Unix seconds at which to stop wherever it is
+
+        Raises:
+            Exception: whatever the environment raises
+        """
+        started = time.perf_counter()
+        tally = _Tally()
+        if self._obs is None:
+            self._obs = self._normalise(self._envs.reset())
+        while not self._is_done(until):
+            self._step(tally)
+            if deadline is not None and time.time() >= deadline:
+                break
+        return Chunk(
+            env_steps=self.env_steps,
+            seconds=time.perf_counter() - started,
+            metrics=tally.means(),
+            episodes=tally.episodes,
+            mean_reward=self.monitor.mean_reward,
+            best_reward=self.monitor.best_reward,
+            stop_reason=self.monitor.stop_reason,
+            diverged=self._progress.diverged,
+        )
+
+    def _is_done(self, until: int) -> bool:
+        progress = self._progress
+        if progress.diverged or self.monitor.stop_reason:
+            return True
+        if progress.env_steps < until:
+            return False
+        return until < self.total_timesteps or progress.rows_since_update == 0
+
+    def _step(self, tally: _Tally) -> None:
+        """Do one step of all environments, and an update when it is time for one."""
+        progress = self._progress
+        action = self.algorithm.act(self._obs, explore=True)
+        step = self._envs.step(action)
+        self._remember(action, step)
+        progress.env_steps += int(np.count_nonzero(step.valid))
+        progress.rows_since_update += len(step.valid)
+        for finished in step.episodes:
+            self.monitor.episode(finished.episode_return, progress.env_steps)
+            tally.episodes.append(
+                Episode(progress.env_steps, finished.episode_return, finished.length, time.time())
+            )
+        if progress.rows_since_update >= self.algorithm.update_every:
+            progress.rows_since_update = 0
+            self._update(tally)
+
+    def _remember(self, action: np.ndarray[Any, Any], step: Transition) -> None:
+        """Put the step into the memory as the algorithm shall see it, and move on."""
+        assert self._obs is not None
+        obs = self._normalise(step.obs)
+        next_obs, reward = step.next_obs, step.reward
+        if step.next_obs is step.obs:
+            next_obs = obs
+        elif self.observations is not None:
+            next_obs = self.observations.normalize(step.next_obs)
+        if self.rewards is not None:
+            reward = self.rewards.normalize(reward, step.terminated | step.truncated, step.valid)
+        self.memory.add(
+            obs=self._obs,
+            action=action,
+            reward=reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            next_obs=next_obs,
+            valid=step.valid,
+        )
+        self._obs = obs
+
+    def _normalise(self, obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Normalise observations to act on; the running statistics learn from them."""
+        if self.observations is None:
+            return obs
+        self.observations.update(obs)
+        return self.observations.normalize(obs)
+
+    def _update(self, tally: _Tally) -> None:
+        progress = self._progress
+        self.algorithm.learning_rate_factor = self.monitor.learning_rate_factor
+        done = min(1.0, progress.env_steps / max(1, self.total_timesteps))
+        metrics = self.algorithm.update(self.memory, done)
+        progress.updates += 1
+        broken = [name for name, value in metrics.items() if not math.isfinite(value)]
+        if broken:
+            progress.diverged = f"non-finite {broken[0]} at {progress.env_steps:,} env_steps"
+        else:
+            tally.add(metrics)
+
+    # ---------------------------------------------------------------------------------- evaluation
+
+    def evaluate(
+        self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
+    ) -> Evaluation:
+        """Run greedy episodes on environments of their own; training is not touched.
+
+        Args:
+            episodes: how many
+            seed: episode k starts from a seed made of this and k; by default of the agent's own
+                seed, so that every evaluation has the same starts
+            max_steps: episodes are cut off after so many steps
+        """
+        started = time.perf_counter()
+        seed = self._seeds.evaluation if seed is None else seed
+        envs = self._make_envs(min(episodes, EVALUATION_ENVS), seed, training=False)
+        results: dict[int, tuple[float, int]] = {}
+        try:
+            obs = envs.reset()
+            while len(results) < episodes:
+                seen = obs if self.observations is None else self.observations.normalize(obs)
+                step = envs.step(self.algorithm.act(seen, explore=False))
+                obs = step.obs
+                results.update(
+                    {
+                        finished.number: (finished.episode_return, finished.length)
+                        for finished in step.episodes
+                        if finished.number < episodes
+                    }
+                )
+        finally:
+            envs.close()
+        returns = [results[number][0] for number in range(episodes)]
+        lengths = [results[number][1] for number in range(episodes)]
+        return Evaluation(returns, lengths, time.perf_counter() - started)
+
+    # --------------------------------------------------------------------------------- checkpoints
+
+    def save(self, path: str | Path) -> None:
+        """Write everything into one file, atomically: `load` goes on exactly here (on a CPU)."""
+        checkpoint.write(
+            path,
+            {
+                "agent": self.algorithm_spec,
+                "env": self.env,
+                "env_kwargs": self.env_kwargs,
+                "config": config_dict(self.config),
+                "total_timesteps": self.total_timesteps,
+                "seed": self.seed,
+                "controls": vars(self.controls),
+                "extra": self.extra,
+                "progress": vars(self._progress),
+                "monitor": self.monitor.state_dict(),
+                "algorithm": self.algorithm.state_dict(),
+                "memory": self.memory.state_dict(),
+                "observations": self.observations and self.observations.state_dict(),
+                "rewards": self.rewards and self.rewards.state_dict(),
+                "envs": None if self._obs is None else self._envs.state_dict(),
+                "obs": None if self._obs is None else torch.from_numpy(self._obs),
+            },
+        )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        env: str | None = None,
+        algorithm: str | None = None,
+    ) -> Agent:
+        """Return the agent that ``save`` wrote, ready to go on.
+
+        Args:
+            path: the checkpoint
+            device: as in the constructor
+            env: refuse the checkpoint if it was trained on another environment
+            algorithm: refuse the checkpoint if it is of another agent
+
+        Raises:
+            UserError: no checkpoint, a foreign one, one of a newer version or of another agent or
+                environment.
+        """
+        state = checkpoint.read(path)
+        for kind, wanted, found in (
+            ("env", env, state["env"]),
+            ("agent", algorithm, state["agent"]),
+        ):
+            if wanted is not None and wanted != found:
+                raise UserError(f"checkpoint {path} is of {kind} {found!r}, not of {wanted!r}")
+        agent = cls(
+            state["agent"],
+            state["env"],
+            state["config"],
+            total_timesteps=state["total_timesteps"],
+            seed=state["seed"],
+            device=device,
+            controls=Controls(**state["controls"]),
+            env_kwargs=state["env_kwargs"],
+        )
+        agent._restore(state, path)
+        return agent
+
+    def _restore(self, state: dict[str, Any], path: str | Path) -> None:
+        try:
+            self.algorithm.load_state_dict(state["algorithm"])
+            self.memory.load_state_dict(state["memory"])
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise UserError(
+                f"checkpoint {path} does not fit agent {self.algorithm_spec!r} on {self.env!r}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        self.extra = state["extra"]
+        self._progress = _Progress(**state["progress"])
+        self.monitor.load_state_dict(state["monitor"])
+        if self.observations is not None:
+            self.observations.load_state_dict(state["observations"])
+        if self.rewards is not None:
+            self.rewards.load_state_dict(state["rewards"])
+        if state["obs"] is not None:
+            self._envs.load_state_dict(state["envs"])
+            self._obs = state["obs"].numpy()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+
+def _vector_shape(spaces: Spaces) -> tuple[int, ...]:
+    shape = spaces.observation.shape or ()
+    if len(shape) != 1:
+        raise UserError("normalize_observations is for vectors; images are scaled anyway")
+    return shape
+
+
+def resolve_device(device: str, spaces: Spaces) -> str:
+    """Return the device that ``auto`` stands for: a GPU, where there is one, only for images.
+
+    Small networks on vectors are faster on a CPU, and there on one thread.
+    """
+    images = len(spaces.observation.shape or ()) == 3
+    if device == "auto":
+        device = "cuda" if images and torch.cuda.is_available() else "cpu"
+    if device == "cpu" and not images:
+        torch.set_num_threads(1)
+    return device

@@ -1,0 +1,64 @@
+"""Checkpoint files: one dictionary of tensors and plain Python, written atomically."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from rltune.agents.errors import UserError
+
+FORMAT = "rltune-agent"
+VERSION = 1
+
+
+def write(path: str | Path, state: dict[str, Any]) -> None:
+    """Write ``state`` to ``path``: a reader sees the old file or the new one, never a part.
+
+    Raises:
+        UserError: the folder can't be written to, or the disk is full.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                torch.save({"format": FORMAT, "version": VERSION, **state}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise UserError(f"checkpoint {path} can't be written: {reason}") from error
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Return the state in a checkpoint.
+
+    Raises:
+        UserError: there is no such file, or it is no checkpoint, or one of a newer version.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"checkpoint {path} does not exist")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is not a checkpoint of rltune") from error
+    except OSError as error:
+        raise UserError(f"checkpoint {path} can't be read: {error.strerror}") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise UserError(f"{path} is not a checkpoint of rltune")
+    if state["version"] > VERSION:
+        raise UserError(
+            f"checkpoint {path} is of format {state['version']}, newer than this rltune reads "
+            f"({VERSION}); upgrade rltune"
+        )
+    return dict(state)

@@ -1,0 +1,104 @@
+"""Memories: what the loop writes and the algorithms learn from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Spaces
+
+Array = NDArray[Any]
+
+
+class RolloutMemory:
+    """The last steps of all environments, in arrays of shape (n_steps, n_envs, ...).
+
+    True successors are kept only where the value of one is needed that is not the next row: at time
+    limits and after the last step.
+
+    Args:
+        n_steps: how many steps of each environment it holds
+        spaces: of one environment, and how many there are
+        action_shape: of one action
+        action_dtype: of the actions
+    """
+
+    def __init__(
+        self,
+        n_steps: int,
+        spaces: Spaces,
+        action_shape: tuple[int, ...],
+        action_dtype: type[np.generic],
+    ) -> None:
+        shape, dtype = spaces.observation.shape, spaces.observation.dtype
+        assert shape is not None
+        rows = (n_steps, spaces.n_envs)
+        self.n_steps = n_steps
+        self.obs = np.zeros((*rows, *shape), np.uint8 if dtype == np.uint8 else np.float32)
+        self.action = np.zeros((*rows, *action_shape), action_dtype)
+        self.reward = np.zeros(rows, np.float32)
+        self.terminated = np.zeros(rows, np.bool_)
+        self.truncated = np.zeros(rows, np.bool_)
+        self.valid = np.zeros(rows, np.bool_)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.position = 0
+        self.final_index: list[tuple[int, int]] = []  # (step, env) of the kept successors
+        self.final_obs: list[Array] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether the rollout is complete."""
+        return self.position == self.n_steps
+
+    def add(
+        self,
+        *,
+        obs: Array,
+        action: Array,
+        reward: Array,
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        next_obs: Array,
+        valid: NDArray[np.bool_],
+    ) -> None:
+        """Append one step of all environments; the first axis of every array is n_envs."""
+        t = self.position
+        if t == self.n_steps:
+            raise RuntimeError("the rollout is full: update() has to clear it first")
+        self.obs[t] = obs
+        self.action[t] = action
+        self.reward[t] = reward
+        self.terminated[t] = terminated
+        self.truncated[t] = truncated
+        self.valid[t] = valid
+        self.position = t + 1
+        if self.full:
+            self._keep(t, range(len(obs)), next_obs)
+        elif truncated.any():
+            self._keep(t, np.flatnonzero(truncated).tolist(), next_obs)
+
+    def _keep(self, t: int, envs: Any, next_obs: Array) -> None:
+        self.final_index += [(t, env) for env in envs]
+        self.final_obs += [next_obs[env].copy() for env in envs]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the filled part as tensors."""
+        state: dict[str, Any] = {
+            name: torch.from_numpy(getattr(self, name)[: self.position].copy())
+            for name in ("obs", "action", "reward", "terminated", "truncated", "valid")
+        }
+        finals = np.array(self.final_obs, self.obs.dtype)
+        return {**state, "final_index": self.final_index, "final_obs": torch.from_numpy(finals)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.position = len(state["obs"])
+        for name in ("obs", "action", "reward", "terminated", "truncated", "valid"):
+            getattr(self, name)[: self.position] = state[name].numpy()
+        self.final_index = [(int(t), int(env)) for t, env in state["final_index"]]
+        self.final_obs = list(state["final_obs"].numpy())
