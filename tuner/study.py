@@ -1,0 +1,419 @@
+"""The study: the truth about the trials of a search, in an Optuna study that outlives the process.
+
+Every trial is in one state, and the state is honest: WAITING (a start that is still to come),
+RUNNING, COMPLETE (ran its full budget), PRUNED (stopped early; it keeps its intermediate values and
+never competes with complete ones), FAIL (with a reason). A reason is `kind` or `kind: details`; the
+kinds in `samplers.BLAMED` teach the sampler to keep away.
+
+One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There,
+a power of two `n` appears as `log2(n)`, and a `one_minus_log` dimension `x` as `1-x`; the
+configuration itself is the user attribute "configuration".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sqlite3
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+import sqlalchemy.exc
+from optuna.storages import RDBStorage, get_storage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from rltune.agents.config import config_hash
+from rltune.agents.errors import UserError
+from rltune.samplers import Draw, Proposer, quiet
+
+if TYPE_CHECKING:
+    from rltune.space import Space
+
+STUDY_NAME = "search"
+MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
+MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
+
+
+@dataclass(frozen=True)
+class Start:
+    """A configuration to try first: the full configuration, exactly as it will be trained."""
+
+    origin: str  # "default", "start:0", ...
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial to run."""
+
+    number: int
+    config: dict[str, Any]
+    origin: str  # a start's, or "sampler"
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What is known about a trial.
+
+    Attributes:
+        state: "WAITING", "RUNNING", "COMPLETE", "PRUNED" or "FAIL"
+        value: objective of a complete trial; the last intermediate value of a pruned one
+        intermediate: env_steps -> value
+        attrs: what was told beside the value; "proposal" says who proposed it, "also" what other
+            starts have the same configuration
+        started, finished: Unix seconds
+    """
+
+    number: int
+    state: str
+    reason: str
+    origin: str
+    config: dict[str, Any]
+    hash: str
+    value: float | None
+    intermediate: dict[int, float]
+    attrs: dict[str, Any]
+    started: float | None
+    finished: float | None
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Its origin, and those of the starts with the same configuration."""
+        return (self.origin, *self.attrs.get("also", ()))
+
+
+class SearchStudy:
+    """The trials of one search.
+
+    Args:
+        path: the database, created when it isn't there. When it is, the search goes on: its starts
+            and its direction stay.
+        space: what is searched
+        sampler, sampler_options: see `samplers.OPTIONS`
+        seed: of the search
+        direction: "maximize" or "minimize"
+        starts: configurations to try first, in this order
+
+    Raises:
+        UserError: the file cannot be opened or is no study, or the sampler cannot search the space.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        space: Space,
+        *,
+        sampler: str = "tpe",
+        sampler_options: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        direction: str = "maximize",
+        starts: Sequence[Start] = (),
+    ) -> None:
+        self.space = space
+        self.seed = seed
+        self._proposer = Proposer(space, sampler, sampler_options or {}, seed, direction)
+        with quiet():
+            self._open(Path(path))
+            self._enqueue(starts)
+
+    @property
+    def sampler_note(self) -> str:
+        """What the sampler does in this space and what it leaves to chance, in one sentence."""
+        return self._proposer.describe()
+
+    # What to run
+
+    def ask(self) -> Asked | None:
+        """Return the next trial: the starts in their order, then what the sampler proposes.
+
+        A proposal satisfies every constraint and is no configuration that the study already has.
+        None: the space has no further one.
+        """
+        trials = self._trials()
+        if any(trial.state == TrialState.WAITING for trial in trials):
+            return _asked(trials[self._study.ask().number])
+        known = {trial.user_attrs["hash"] for trial in trials}
+        draw = self._propose(trials, known)
+        if draw is None:
+            return None
+        config = self.space.resolve(draw.values)
+        parameters, distributions = self._proposer.as_parameters(draw.values)
+        # One transaction: a trial is there with all that it needs, or not at all.
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=parameters,
+                distributions=distributions,
+                system_attrs=draw.system_attrs,
+                user_attrs={
+                    "configuration": config,
+                    "hash": config_hash(config),
+                    "origin": "sampler",
+                    "proposal": draw.source,
+                },
+            )
+        )
+        return Asked(len(trials), config, "sampler")
+
+    def unfinished(self) -> list[Asked]:
+        """Return the running trials, to be continued when the search was killed."""
+        return [_asked(trial) for trial in self._trials((TrialState.RUNNING,))]
+
+    def _propose(self, trials: list[FrozenTrial], known: set[str]) -> Draw | None:
+        draw: Draw | None = None
+        for draw in self._proposer.draws(trials):
+            if self._is_new(draw.values, known):
+                return draw
+        values = self._unused(known, np.random.default_rng([self.seed, len(trials)]))
+        return None if values is None or draw is None else Draw(values, "random", draw.system_attrs)
+
+    def _is_new(self, values: Mapping[str, Any], known: set[str]) -> bool:
+        """Whether the values make a valid configuration that the study doesn't have."""
+        try:
+            config = self.space.resolve(values)
+        except UserError:  # such as a derived value that divides by zero
+            return False
+        return not self.space.violations(config) and config_hash(config) not in known
+
+    def _unused(self, known: set[str], rng: np.random.Generator) -> dict[str, Any] | None:
+        """Find a valid configuration that the study doesn't have, without the sampler."""
+        points = _points(self.space)
+        if points is not None:
+            unused = [values for values in points if self._is_new(values, known)]
+            return unused[int(rng.integers(len(unused)))] if unused else None
+        for _ in range(MAX_FALLBACKS):
+            values = self.space.sample(rng)
+            if self._is_new(values, known):
+                return values
+        return None
+
+    # What came of it
+
+    def report(self, number: int, env_steps: int, value: float) -> None:
+        """Keep an intermediate value.
+
+        A value that a resumed trial repeats replaces the earlier one. NaN and infinite values, and
+        values of a trial that has ended, are ignored.
+        """
+        if not math.isfinite(value):
+            return
+        try:
+            self._storage.set_trial_intermediate_value(self._id(number), env_steps, float(value))
+        except optuna.exceptions.UpdateFinishedTrialError:
+            return
+
+    def annotate(self, number: int, attrs: Mapping[str, Any]) -> None:
+        """Keep more about a running trial, beside what is already kept."""
+        trial_id = self._id(number)
+        known = self._storage.get_trial(trial_id).user_attrs.get("attrs", {})
+        self._storage.set_trial_user_attr(trial_id, "attrs", _plain({**known, **attrs}))
+
+    def tell(
+        self,
+        number: int,
+        state: str,
+        value: float | None = None,
+        reason: str = "",
+        attrs: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """End a trial; return False, changing nothing, when it has already ended.
+
+        Args:
+            number: of the trial
+            state: "COMPLETE" only at the full budget, "PRUNED" when it was stopped before (by the
+                scheduler, or by the time limit), else "FAIL"
+            value: the objective of a complete trial. Without a finite one the trial is a FAIL. A
+                pruned trial keeps its last intermediate value, whatever is given here.
+            reason: `kind` or `kind: details`
+            attrs: what else is to be kept, JSON types. "objective_mean" breaks ties.
+        """
+        if state == "COMPLETE" and (value is None or not math.isfinite(value)):
+            state, reason = "FAIL", f"diverged: the objective was {value}"
+        trial_id = self._id(number)
+        if self._storage.get_trial(trial_id).state.is_finished():
+            return False
+        if attrs:
+            self.annotate(number, attrs)
+        if reason:
+            self._storage.set_trial_user_attr(trial_id, "reason", reason)
+        with quiet():
+            self._study.tell(
+                number, value if state == "COMPLETE" else None, state=TrialState[state]
+            )
+        return True
+
+    # What is known
+
+    def trials(self) -> list[TrialRecord]:
+        """Return all trials, by number."""
+        return [_record(trial) for trial in self._trials()]
+
+    def incumbent(self) -> TrialRecord | None:
+        """Return the best trial that ran its full budget.
+
+        Ties go to the higher "objective_mean" (the lower one when minimizing), then to the earlier
+        trial. Where budgets differ (attribute "budget"), only the largest counts.
+        """
+        best = self.ties()
+        return best[0] if best else None
+
+    def ties(self) -> list[TrialRecord]:
+        """Return the incumbent and all trials with the same objective, the incumbent first."""
+        complete = [_record(trial) for trial in self._trials((TrialState.COMPLETE,))]
+        budgets = [record.attrs.get("budget") or 0 for record in complete]
+        full = [r for r, budget in zip(complete, budgets, strict=True) if budget == max(budgets)]
+        sign = 1.0 if self._study.direction == StudyDirection.MINIMIZE else -1.0
+
+        def loss(record: TrialRecord) -> tuple[float, float, int]:
+            assert record.value is not None
+            mean = record.attrs.get("objective_mean")
+            return sign * record.value, math.inf if mean is None else sign * mean, record.number
+
+        full.sort(key=loss)
+        return [record for record in full if record.value == full[0].value]
+
+    def reports(self) -> dict[int, dict[int, float]]:
+        """Return the intermediate values per trial, for `Scheduler.restore`."""
+        return {t.number: t.intermediate_values for t in self._trials() if t.intermediate_values}
+
+    def stopped(self) -> list[int]:
+        """Return the trials that the scheduler stopped, for `Scheduler.restore`."""
+        return [
+            trial.number
+            for trial in self._trials((TrialState.PRUNED,))
+            if str(trial.user_attrs.get("reason", "")).startswith("stopped")
+        ]
+
+    def close(self) -> None:
+        """Close the database; what was written so far is durable without it."""
+        self._rdb.remove_session()
+        self._rdb.engine.dispose()
+
+    # The database
+
+    def _open(self, path: Path) -> None:
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
+            # A commit outlives the process, and readers never wait. Without a sync on every commit
+            # a power cut may take the last ones, but never the file.
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            return connection
+
+        try:
+            # The URL only names the dialect: a path in it would have to be quoted.
+            self._rdb = RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
+            self._storage = get_storage(self._rdb)
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=STUDY_NAME,
+                direction=self._proposer.direction,
+                sampler=optuna.samplers.RandomSampler(),
+                load_if_exists=True,
+            )
+        except (
+            sqlite3.Error,
+            sqlalchemy.exc.SQLAlchemyError,
+            optuna.exceptions.StorageInternalError,
+            RuntimeError,
+        ) as error:
+            cause = error.__cause__ or error
+            text = " ".join(str(getattr(cause, "orig", cause)).split())
+            raise UserError(f"{path}: cannot be opened as an Optuna study: {text}") from error
+        self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
+
+    def _enqueue(self, starts: Sequence[Start]) -> None:
+        """Put the starts into the study, once; a kill in between loses and doubles none."""
+        if self._study.user_attrs.get("ready"):
+            return
+        origins: dict[str, list[str]] = {}
+        for start in starts:
+            origins.setdefault(config_hash(start.config), []).append(start.origin)
+        known = {trial.user_attrs["hash"] for trial in self._trials()}
+        for start in starts:
+            hash_ = config_hash(start.config)
+            if hash_ in known:
+                continue
+            known.add(hash_)
+            parameters, distributions = self._proposer.as_parameters(start.config)
+            self._study.add_trial(
+                create_trial(
+                    state=TrialState.WAITING,
+                    params=parameters,
+                    distributions=distributions,
+                    user_attrs={
+                        "configuration": start.config,
+                        "hash": hash_,
+                        "origin": start.origin,
+                        "also": origins[hash_][1:],
+                    },
+                )
+            )
+        self._study.set_user_attr("ready", True)
+
+    def _trials(self, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=states)
+
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def _asked(trial: FrozenTrial) -> Asked:
+    attrs = trial.user_attrs
+    return Asked(trial.number, attrs["configuration"], attrs["origin"])
+
+
+def _record(trial: FrozenTrial) -> TrialRecord:
+    attrs = trial.user_attrs
+    more = {key: attrs[key] for key in ("proposal", "also") if attrs.get(key)}
+    started, finished = trial.datetime_start, trial.datetime_complete
+    return TrialRecord(
+        number=trial.number,
+        state=trial.state.name,
+        reason=attrs.get("reason", ""),
+        origin=attrs["origin"],
+        config=attrs["configuration"],
+        hash=attrs["hash"],
+        value=trial.value,
+        intermediate=dict(trial.intermediate_values),
+        attrs={**more, **attrs.get("attrs", {})},
+        started=started.timestamp() if started else None,
+        finished=finished.timestamp() if finished else None,
+    )
+
+
+def _points(space: Space) -> Iterator[dict[str, Any]] | None:
+    """Return all points of a small finite space, valid or not; None when there are too many."""
+    choices: dict[str, list[Any]] = {}
+    for name, dimension in space.dimensions.items():
+        internal = dimension.internal
+        if internal.type == "float":
+            return None
+        if internal.type == "categorical":
+            choices[name] = list(dimension.choices)
+        else:
+            steps = range(int(internal.low), int(internal.high) + 1, internal.step)
+            choices[name] = [dimension.from_internal(step) for step in steps]
+    if math.prod(len(c) for c in choices.values()) > MAX_ENUMERATED:
+        return None
+    combinations = itertools.product(*choices.values())
+    points = (dict(zip(choices, combination, strict=True)) for combination in combinations)
+    active = ({name: point[name] for name in space.active(point)} for point in points)
+    return iter({config_hash(values): values for values in active}.values())
+
+
+def _plain(value: Any) -> Any:
+    """Return the value in JSON's types; a number that JSON doesn't know becomes None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
