@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from rltune.agents.config import Hyperparameter, coerce
 from rltune.agents.errors import UserError, unknown
 from rltune.yaml_lines import KeyPath, Source
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KINDS = ("uniform", "log", "one_minus_log", "int", "pow2", "choice")
 EXAMPLES = {
@@ -27,7 +30,7 @@ EXAMPLES = {
 }
 LARGEST_INT = 2**53  # beyond it, floats skip whole numbers
 LARGEST_FLOAT = 1e300
-DIGITS = 6  # significant digits of a sampled number: a printed command repeats it exactly
+DIGITS = 5  # significant digits of a sampled number: a printed command repeats it exactly
 
 Condition = dict[str, tuple[Any, ...]]
 
@@ -87,7 +90,7 @@ class Dimension:
         return int(value) if self.kind == "int" else float(value)
 
     def from_internal(self, x: Any) -> Any:
-        """Return the value for an internal value, numbers with six significant digits."""
+        """Return the value for an internal value, numbers with five significant digits."""
         if self.kind == "choice":
             return next(c for c in self.choices if same(_label(c), x))
         if self.kind == "pow2":
@@ -169,14 +172,14 @@ def parse_dimension(name: str, spec: object, source: Source, path: KeyPath) -> D
             raise source.error((*path, str(key)), f"does not go with {kind}: remove it")
     when = _parse_when(spec["when"], source, (*path, "when")) if "when" in spec else {}
     if kind == "choice":
-        choices = _parse_choices(spec[kind], source, (*path, kind))
+        choices = _parse_choices(spec[kind], source, path)
         return Dimension(name, kind, choices=choices, when=when)
-    low, high = _parse_range(kind, spec[kind], source, (*path, kind))
+    low, high = _parse_range(kind, spec[kind], source, path)
     if log and not isinstance(spec["log"], bool):
         raise source.error((*path, "log"), f"beside int: write log: true; got {show(spec['log'])}")
     log = log and bool(spec["log"])
     if log and low < 1:
-        raise source.error((*path, kind), f"with log: true needs low >= 1; got {low:g}")
+        raise source.error(path, f"int with log: true needs low >= 1; got {low:g}")
     step = spec.get("step", 1)
     if "step" in spec and (not is_whole(step) or step < 1 or (high - low) % step != 0):
         raise source.error(
@@ -211,7 +214,7 @@ def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tup
         "int": "two whole numbers [low, high] with low < high",
         "pow2": "two powers of two [low, high] with low < high, such as [32, 2048]",
     }[kind]
-    fail = source.error(path, f"needs {what}; got {show(value)}")
+    fail = source.error(path, f"{kind} needs {what}; got {show(value)}")
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise fail
     low, high = value
@@ -234,16 +237,16 @@ def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tup
 def _parse_choices(value: object, source: Source, path: KeyPath) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise source.error(
-            path, f"needs a list of values such as [adam, rmsprop]; got {show(value)}"
+            path, f"choice needs a list of values such as [adam, rmsprop]; got {show(value)}"
         )
     choices: list[Any] = []
-    for i, item in enumerate(value):
+    for item in value:
         choice = plain(item)
         if choice is INVALID or isinstance(choice, dict):
-            raise source.error((*path, i), f"{show(item)} cannot be a choice")
+            raise source.error(path, f"{show(item)} cannot be a choice")
         # Optuna cannot tell apart values that are equal in Python, such as 1, 1.0 and true.
         if any(_label(choice) == _label(other) for other in choices):
-            raise source.error((*path, i), f"{show(item)} is there twice; remove one")
+            raise source.error(path, f"the choice {show(item)} is there twice; remove one")
         choices.append(choice)
     return tuple(choices)
 
@@ -260,6 +263,62 @@ def _parse_when(value: object, source: Source, path: KeyPath) -> Condition:
             raise source.error((*path, str(key)), f"needs a value or a list of values: {key}")
         when[key] = tuple(values)
     return when
+
+
+def own_dimension(parameter: Hyperparameter) -> Dimension:
+    """The dimension that a hyperparameter's own declaration describes."""
+    if parameter.choices:
+        spec: dict[str, Any] = {"choice": list(parameter.choices)}
+    else:
+        spec = range_spec(parameter, parameter.low, parameter.high)
+    return parse_dimension(parameter.name, spec, Source("hp"), (parameter.name,))
+
+
+def range_spec(parameter: Hyperparameter, low: Any, high: Any) -> dict[str, Any]:
+    """The range on the hyperparameter's own scale, as a file has it.
+
+    Powers of two become whole numbers on a logarithmic scale when an end is none.
+    """
+    if parameter.type != "int":
+        return {parameter.scale: [low, high]}
+    if parameter.scale == "pow2" and all(
+        is_whole(e) and is_power_of_two(int(e)) for e in (low, high)
+    ):
+        return {"pow2": [low, high]}
+    return {"int": [low, high], "log": parameter.scale in ("log", "pow2") and low >= 1}
+
+
+def fit(dimension: Dimension, parameter: Hyperparameter) -> Dimension:
+    """Return the dimension with its values in the hyperparameter's type.
+
+    Raises:
+        UserError: a range for what is no number, fractions for a whole number, a value that the
+            hyperparameter does not allow.
+    """
+    if dimension.kind == "choice":
+        choices = [checked_value(parameter, choice) for choice in dimension.choices]
+        if len({json.dumps(choice) for choice in choices}) < len(choices):
+            raise UserError(f"two choices of {dimension.name} mean the same; remove one")
+        return replace(dimension, choices=tuple(choices))
+    if parameter.type not in ("int", "float"):
+        raise UserError(
+            f"{dimension.name} is not a number; write {{choice: [...]}} with its values"
+        )
+    if parameter.type == "int" and dimension.kind not in ("int", "pow2"):
+        log = ", log: true" if dimension.kind == "log" else ""
+        raise UserError(
+            f"{dimension.name} is a whole number; write {{int: [low, high]{log}}} or "
+            "{pow2: [low, high]}"
+        )
+    for end in (dimension.low, dimension.high):
+        coerce(parameter, end)
+    return dimension
+
+
+def checked_value(parameter: Hyperparameter, value: object) -> Any:
+    """Return a value in the hyperparameter's type, tuples as lists. UserError: not allowed."""
+    result = coerce(parameter, value)
+    return list(result) if isinstance(result, tuple) else result
 
 
 INVALID = object()

@@ -8,50 +8,35 @@ from __future__ import annotations
 
 import graphlib
 import importlib.resources
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from rltune.agents.config import Hyperparameter
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import (
-    INVALID,
-    Dimension,
-    is_whole,
-    parse_dimension,
-    plain,
-    same,
-    show,
-)
+from rltune.dimensions import Dimension, same
 from rltune.expressions import Expression
-from rltune.yaml_lines import KeyPath, Source, read_yaml
+from rltune.space_changes import bind, override, own_parts
+from rltune.space_checks import check
+from rltune.space_flags import dimension_from_values, parse_override
+from rltune.space_reader import KEYS, Start, read_parts
+from rltune.yaml_lines import Source, read_yaml
 
-__all__ = ["Dimension", "Space", "Start", "shipped_spaces"]
+if TYPE_CHECKING:
+    import numpy as np
 
-KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
+__all__ = [
+    "Dimension",
+    "Space",
+    "Start",
+    "dimension_from_values",
+    "parse_override",
+    "shipped_spaces",
+]
+
 MAX_REJECTIONS = 10_000  # draws without a valid configuration before the constraints are to blame
-
-
-@dataclass(frozen=True)
-class Start:
-    """A known-good configuration to try first.
-
-    ``values`` may leave the searched ranges. ``env`` lists the environments that it is meant for;
-    empty: any.
-    """
-
-    values: dict[str, Any]
-    name: str = ""
-    env: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in the language of the search-space files."""
-        head: dict[str, Any] = {"name": self.name} if self.name else {}
-        if self.env:
-            head["env"] = self.env[0] if len(self.env) == 1 else list(self.env)
-        return {**head, **self.values}
 
 
 @dataclass(frozen=True)
@@ -67,6 +52,7 @@ class Space:
         derived: values computed from others
         constraints: what a configuration must satisfy
         starts: known-good configurations
+        source: where it was read from, for errors
     """
 
     agent: str | None = None
@@ -77,6 +63,7 @@ class Space:
     derived: dict[str, Expression] = field(default_factory=dict)
     constraints: tuple[Expression, ...] = ()
     starts: tuple[Start, ...] = ()
+    source: Source = field(default_factory=Source, compare=False, repr=False)
 
     # -- reading and writing
 
@@ -87,8 +74,7 @@ class Space:
         Raises:
             UserError: ``file:line: key: what is wrong and what to write instead``.
         """
-        data, source = read_yaml(_find_file(str(path)))
-        return cls._read(data, source)
+        return cls._read(*read_yaml(_find_file(str(path))))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "") -> Space:
@@ -106,35 +92,30 @@ class Space:
         return cls._read(data, Source(where))
 
     @classmethod
+    def from_hyperparameters(
+        cls, hyperparameters: Mapping[str, Hyperparameter], agent: str | None = None
+    ) -> Space:
+        """The space that an agent's own declarations describe: what has a range is searched."""
+        return bind(cls(agent=agent, **own_parts(hyperparameters)), hyperparameters)
+
+    @classmethod
     def _read(cls, data: object, source: Source) -> Space:
-        data = _mapping(data, source, (), "keys such as agent, fixed and space")
-        for key in data:
-            if key not in KEYS:
-                error = unknown("key", str(key), KEYS)
-                raise source.error((str(key),), str(error))
-        if "space" not in data:
-            raise source.error((), "has no key space: with the hyperparameters to search")
-        space = cls(
-            agent=_text(data.get("agent"), source, ("agent",)),
-            env=_text(data.get("env"), source, ("env",)),
-            budget=_budget(data.get("budget"), source),
-            fixed=_fixed(data.get("fixed"), source),
-            dimensions=_dimensions(data["space"], source),
-            derived=_derived(data.get("derived"), source),
-            constraints=_constraints(data.get("constraints"), source),
-            starts=_starts(data.get("start"), source),
-        )
-        space._check(source)
+        space = cls(**read_parts(data, source))
+        check(space)
         return space
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the language of the YAML files; `from_dict` reads them back."""
-        data: dict[str, Any] = {"agent": self.agent, "env": self.env, "budget": self.budget}
-        data["fixed"] = dict(self.fixed)
-        data["space"] = {name: d.to_dict() for name, d in self.dimensions.items()}
-        data["derived"] = {name: expression.text for name, expression in self.derived.items()}
-        data["constraints"] = [constraint.text for constraint in self.constraints]
-        data["start"] = [start.to_dict() for start in self.starts]
+        data: dict[str, Any] = {
+            "agent": self.agent,
+            "env": self.env,
+            "budget": self.budget,
+            "fixed": dict(self.fixed),
+            "space": {name: dimension.to_dict() for name, dimension in self.dimensions.items()},
+            "derived": {name: expression.text for name, expression in self.derived.items()},
+            "constraints": [constraint.text for constraint in self.constraints],
+            "start": [start.to_dict() for start in self.starts],
+        }
         return {key: value for key, value in data.items() if value or key == "space"}
 
     # -- configurations
@@ -142,19 +123,18 @@ class Space:
     def active(self, values: Mapping[str, Any]) -> list[str]:
         """The searched names that a configuration with these values has, in the file's order."""
         known = {**self.fixed, **values}
-        for name in self._order:
-            if not _holds(self.dimensions[name].when, known):
+        for name in self.order:
+            if not _holds(self.dimensions[name], known):
                 known.pop(name, None)
-        return [n for n, d in self.dimensions.items() if _holds(d.when, known)]
+        return [name for name, d in self.dimensions.items() if _holds(d, known)]
 
     def suggest(self, draw: Callable[[Dimension], Any]) -> dict[str, Any]:
         """Ask ``draw`` for the value of every active dimension, parents before children."""
-        values: dict[str, Any] = {}
-        for name in self._order:
-            dimension = self.dimensions[name]
-            if _holds(dimension.when, {**self.fixed, **values}):
-                values[name] = draw(dimension)
-        return {name: values[name] for name in self.dimensions if name in values}
+        known = dict(self.fixed)
+        for name in self.order:
+            if _holds(self.dimensions[name], known):
+                known[name] = draw(self.dimensions[name])
+        return {name: known[name] for name in self.dimensions if name in known}
 
     def sample(self, rng: np.random.Generator) -> dict[str, Any]:
         """Draw values of the active dimensions that satisfy every constraint.
@@ -168,32 +148,30 @@ class Space:
             broken = self.violations(self.resolve(values))
             if not broken:
                 return values
-        raise UserError(
-            f"none of {MAX_REJECTIONS:,} samples satisfies the constraints (the last one broke "
-            f"{broken[0]}); widen the ranges or loosen the constraint"
+        raise self.source.error(
+            ("constraints",),
+            f"none of {MAX_REJECTIONS:,} samples satisfies them (the last one broke {broken[0]}); "
+            "widen the ranges or loosen the constraint",
         )
 
     def resolve(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the full configuration: fixed values, active ones and derived ones.
+        """Return the configuration: fixed values, the given ones and derived ones.
 
-        ``values`` win over fixed ones; values of inactive dimensions are left out.
+        The given values win over fixed ones; those of inactive dimensions are left out.
 
         Raises:
             UserError: a derived value cannot be computed, such as a division by zero.
         """
-        active = set(self.active(values))
-        config = dict(self.fixed)
-        for name, value in values.items():
-            if name not in self.dimensions or name in active:
-                config[name] = value
-        return self._with_derived(config)
+        active = self.active(values)
+        chosen = {n: v for n, v in values.items() if n not in self.dimensions or n in active}
+        return self._with_derived({**self.fixed, **chosen})
 
     def violations(self, config: Mapping[str, Any]) -> list[str]:
-        """The constraints that a resolved configuration breaks, with the values, for messages.
+        """The constraints that a configuration breaks, with the values, for messages.
 
         A constraint over a name that the configuration lacks (an inactive dimension) holds.
         """
-        known = self._with_derived(dict(config))
+        known = self._with_derived(config)
         return [
             constraint.with_values(known)
             for constraint in self.constraints
@@ -208,112 +186,56 @@ class Space:
         )
 
     def starts_for(self, env: str | None) -> list[Start]:
-        """The starts that are meant for an environment and break no constraint."""
-        return [
-            start
-            for start in self.starts
-            if (not start.env or env in start.env)
-            and not self.violations(self.resolve(start.values))
-        ]
+        """The starts that are meant for an environment."""
+        return [start for start in self.starts if not start.env or env in start.env]
 
-    def _with_derived(self, config: dict[str, Any]) -> dict[str, Any]:
-        for name in self._derived_order:
-            expression = self.derived[name]
-            if expression.names <= config.keys():
-                config[name] = expression.evaluate(config)
-        return config
+    def _with_derived(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        known = dict(config)
+        for name in self.derived_order:
+            if self.derived[name].names <= known.keys():
+                known[name] = self.derived[name].evaluate(known)
+        return known
 
     @cached_property
-    def _order(self) -> list[str]:
-        """The dimensions, those that conditions ask for first."""
+    def order(self) -> list[str]:
+        """The names of the dimensions, those that conditions ask for first."""
         graph = {n: [p for p in d.when if p in self.dimensions] for n, d in self.dimensions.items()}
         return list(graphlib.TopologicalSorter(graph).static_order())
 
     @cached_property
-    def _derived_order(self) -> list[str]:
+    def derived_order(self) -> list[str]:
+        """The names of the derived values, each after those that it is computed from."""
         graph = {
             n: sorted(p for p in e.names if p in self.derived) for n, e in self.derived.items()
         }
         return list(graphlib.TopologicalSorter(graph).static_order())
 
-    # -- checks
+    # -- an agent, and the command line
 
-    def _check(self, source: Source) -> None:
-        """Raise a UserError when the parts of the space don't go together."""
-        for name in self.dimensions:
-            for other, part in (("fixed", self.fixed), ("derived", self.derived)):
-                if name in part:
-                    raise source.error(
-                        (other, name), f"{name} is searched too (under space); keep one of the two"
-                    )
-        for name in self.derived:
-            if name in self.fixed:
-                raise source.error(("derived", name), f"{name} is fixed too; keep one of the two")
-        self._check_conditions(source)
-        self._check_expressions(source)
-        for i, start in enumerate(self.starts):
-            self._check_start(start, source, ("start", i))
+    def checked_against(self, hyperparameters: Mapping[str, Hyperparameter]) -> Space:
+        """Return the space in an agent's own names and types; aliases (``lr``) are replaced.
 
-    def _check_conditions(self, source: Source) -> None:
-        for name, dimension in self.dimensions.items():
-            for parent, wanted in dimension.when.items():
-                path = ("space", name, "when", parent)
-                if parent in self.fixed:
-                    continue
-                if parent not in self.dimensions:
-                    known = {**self.dimensions, **self.fixed}
-                    raise source.error(path, str(unknown("name", parent, known)))
-                for value in wanted:
-                    if not self.dimensions[parent].contains(value):
-                        raise source.error(
-                            path,
-                            f"{parent} is never {show(value)}; its values are "
-                            f"{self.dimensions[parent].describe()}",
-                        )
-        try:
-            _ = self._order
-        except graphlib.CycleError as error:
-            raise _cycle(error, "space", "the conditions", source) from None
+        Derived values that are no hyperparameters are put into the expressions that use them.
 
-    def _check_expressions(self, source: Source) -> None:
-        known = {**self.fixed, **self.dimensions, **self.derived}
-        places: list[tuple[KeyPath, Expression]] = [
-            *((("derived", name), expression) for name, expression in self.derived.items()),
-            *((("constraints", i), expression) for i, expression in enumerate(self.constraints)),
-        ]
-        for path, expression in places:
-            for name in sorted(expression.names - known.keys()):
-                error = unknown("name", name, known)
-                hint = f"or give {name} under fixed" if name.isidentifier() else ""
-                raise source.error(path, f"{expression.text!r}: {error} {hint}".rstrip())
-        try:
-            _ = self._derived_order
-        except graphlib.CycleError as error:
-            raise _cycle(error, "derived", "the derived values", source) from None
+        Raises:
+            UserError: an unknown hyperparameter, a wrong type, a value that is not allowed.
+        """
+        return bind(self, hyperparameters)
 
-    def _check_start(self, start: Start, source: Source, path: KeyPath) -> None:
-        active = set(self.active(start.values))
-        for name in start.values:
-            if name in self.derived:
-                raise source.error((*path, name), f"{name} is derived; leave it out")
-            if name in self.dimensions and name not in active:
-                when = self.dimensions[name].when
-                raise source.error(
-                    (*path, name),
-                    f"{name} is only there when {_condition_text(when)}; say so in this start",
-                )
-        try:
-            broken = self.violations(self.resolve(start.values))
-        except UserError as error:
-            raise source.error(path, str(error)) from None
-        if broken:
-            raise source.error(path, f"breaks the constraint {broken[0]}")
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Space:
+        """Return the space with other dimensions and fixed values, by our own names.
+
+        A `Dimension`, or a dict that describes one, is searched; it keeps the condition that its
+        name had. Any other value is fixed, for the starts too; starts that then break a constraint
+        are dropped, as is all that hangs on a condition that can't come true any more.
+        """
+        return override(self, overrides)
 
 
-def shipped_spaces() -> list[Path]:
-    """The search-space files that ship with rltune."""
+def shipped_spaces() -> dict[str, Path]:
+    """The search-space files that ship with rltune, by name."""
     folder = Path(str(importlib.resources.files("rltune.search_spaces")))
-    return sorted(folder.glob("*.yaml"))
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
 
 
 def _find_file(name: str) -> Path:
@@ -321,7 +243,7 @@ def _find_file(name: str) -> Path:
     path = Path(name)
     if path.exists():
         return path
-    shipped = {file.stem: file for file in shipped_spaces()}
+    shipped = shipped_spaces()
     in_place = str(path.parent) in (".", "search_spaces") and path.suffix in ("", ".yaml")
     if in_place and path.stem in shipped:
         return shipped[path.stem]
@@ -330,134 +252,9 @@ def _find_file(name: str) -> Path:
     raise unknown("search space", name, shipped)
 
 
-def _holds(when: Mapping[str, Iterable[Any]], known: Mapping[str, Any]) -> bool:
+def _holds(dimension: Dimension, known: Mapping[str, Any]) -> bool:
+    """Whether the dimension's condition holds."""
     return all(
         name in known and any(same(known[name], value) for value in wanted)
-        for name, wanted in when.items()
+        for name, wanted in dimension.when.items()
     )
-
-
-def _condition_text(when: Mapping[str, Iterable[Any]]) -> str:
-    parts = (f"{name} is {' or '.join(map(show, wanted))}" for name, wanted in when.items())
-    return " and ".join(parts)
-
-
-def _cycle(error: graphlib.CycleError, key: str, what: str, source: Source) -> UserError:
-    names = list(reversed(error.args[1]))
-    return source.error((key, names[0]), f"{what} go in a circle: {' -> '.join(names)}")
-
-
-# -- reading the parts of a space
-
-
-def _mapping(value: object, source: Source, path: KeyPath, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise source.error(path, f"needs {what}; got {show(value)}")
-    return value
-
-
-def _named(value: object, source: Source, key: str, what: str) -> Iterator[tuple[str, Any]]:
-    """The pairs of a mapping whose keys are names of hyperparameters."""
-    if value is None:
-        return
-    for name, item in _mapping(value, source, (key,), what).items():
-        if not isinstance(name, str) or not name.isidentifier():
-            raise source.error((key, str(name)), f"{show(name)} is not a name such as n_steps")
-        yield name, item
-
-
-def _text(value: object, source: Source, path: KeyPath) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise source.error(path, f"needs a name; got {show(value)}")
-    return value
-
-
-def _budget(value: Any, source: Source) -> int | None:
-    if value is None:
-        return None
-    if not is_whole(value) or value < 1:
-        raise source.error(
-            ("budget",), f"needs a number of environment steps such as 1e5; got {show(value)}"
-        )
-    return int(value)
-
-
-def _fixed(value: object, source: Source) -> dict[str, Any]:
-    result = {}
-    for name, item in _named(value, source, "fixed", "names and values such as {n_envs: 8}"):
-        result[name] = plain(item)
-        if result[name] is INVALID:
-            raise source.error(("fixed", name), f"{show(item)} is not a value")
-    return result
-
-
-def _dimensions(value: object, source: Source) -> dict[str, Dimension]:
-    what = "names and ranges such as {gamma: {uniform: [0.9, 0.99]}}"
-    if value is None:
-        raise source.error(("space",), f"needs {what}; got nothing")
-    return {
-        name: parse_dimension(name, item, source, ("space", name))
-        for name, item in _named(value, source, "space", what)
-    }
-
-
-def _expression(value: object, source: Source, path: KeyPath, example: str) -> Expression:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = repr(value)
-    if not isinstance(value, str):
-        raise source.error(path, f"needs an expression such as {example}; got {show(value)}")
-    try:
-        return Expression(value)
-    except UserError as error:
-        raise source.error(path, str(error)) from None
-
-
-def _derived(value: object, source: Source) -> dict[str, Expression]:
-    example = "n_steps * n_envs // batch_size"
-    return {
-        name: _expression(item, source, ("derived", name), example)
-        for name, item in _named(value, source, "derived", f"names and expressions: {example}")
-    }
-
-
-def _constraints(value: object, source: Source) -> tuple[Expression, ...]:
-    example = "batch_size <= n_steps * n_envs"
-    if value is None:
-        return ()
-    if not isinstance(value, (list, tuple)):
-        raise source.error(("constraints",), f"needs a list such as [{example}]; got {show(value)}")
-    constraints = []
-    for i, item in enumerate(value):
-        constraint = _expression(item, source, ("constraints", i), example)
-        if not constraint.is_condition:
-            raise source.error(
-                ("constraints", i), f"needs a comparison such as {example}; got {show(item)}"
-            )
-        constraints.append(constraint)
-    return tuple(constraints)
-
-
-def _starts(value: object, source: Source) -> tuple[Start, ...]:
-    if value is None:
-        return ()
-    what = "configurations such as {learning_rate: 1e-3, n_steps: 32}"
-    if not isinstance(value, (list, tuple)):
-        raise source.error(("start",), f"needs a list of {what}; got {show(value)}")
-    return tuple(_start(item, source, ("start", i), what) for i, item in enumerate(value))
-
-
-def _start(value: object, source: Source, path: KeyPath, what: str) -> Start:
-    values = plain(_mapping(value, source, path, what))
-    if values is INVALID:
-        raise source.error(path, f"needs {what}; got {show(value)}")
-    name = _text(values.pop("name", None), source, (*path, "name")) or ""
-    env = values.pop("env", None)
-    envs = env if isinstance(env, list) else [] if env is None else [env]
-    for item in envs:
-        _text(item, source, (*path, "env"))
-    if not values:
-        raise source.error(path, f"needs {what}; got {show(value)}")
-    for key in values:
-        if not key.isidentifier():
-            raise source.error((*path, key), f"{show(key)} is not a name such as n_steps")
-    return Start(values, name, tuple(envs))

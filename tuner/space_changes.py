@@ -1,0 +1,221 @@
+"""Changing a search space: to an agent's names and types, and as the command line says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.config import ALIASES, Hyperparameter
+from rltune.agents.errors import UserError, unknown
+from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension, same
+from rltune.expressions import Expression
+from rltune.space_checks import check, start_error
+from rltune.space_reader import Start
+from rltune.yaml_lines import KeyPath, Source
+
+if TYPE_CHECKING:
+    from rltune.space import Space
+
+# Hyperparameters that are seldom worth a search unless somebody asks for it.
+SELDOM_SEARCHED = {
+    "activation",
+    "clip_range_vf",
+    "encoder",
+    "frame_stack",
+    "log_std_init",
+    "n_envs",
+    "n_minibatches",
+    "optimizer",
+    "optimizer_eps",
+    "rms_alpha",
+    "sde_sample_freq",
+    "target_kl",
+    "vectorization",
+}
+
+
+def own_name(name: str, known: Mapping[str, Any]) -> str | None:
+    """Our name for a hyperparameter written as ``name`` or as an alias; None: there is none."""
+    plain_name = name.replace("-", "_")
+    for candidate in (plain_name, ALIASES.get(plain_name, "")):
+        if candidate in known:
+            return candidate
+    return None
+
+
+def own_parts(hyperparameters: Mapping[str, Hyperparameter]) -> dict[str, Any]:
+    """The parts of a space that searches every hyperparameter with a range or choices."""
+    dimensions = {
+        name: own_dimension(parameter)
+        for name, parameter in hyperparameters.items()
+        if name not in SELDOM_SEARCHED
+        and (parameter.choices or None not in (parameter.low, parameter.high))
+    }
+    parts: dict[str, Any] = {"dimensions": dimensions}
+    if {"batch_size", "n_steps"} <= dimensions.keys() and "n_envs" in hyperparameters:
+        parts["fixed"] = {"n_envs": hyperparameters["n_envs"].default}
+        parts["constraints"] = (Expression("batch_size <= n_steps * n_envs"),)
+    return parts
+
+
+# -- an agent's names and types
+
+
+def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+    """See `Space.checked_against`."""
+    space = _without_auxiliaries(_renamed(space, known), known)
+
+    def value(name: str, item: Any, *path: str | int) -> Any:
+        return _located(space, path, checked_value, known[name], item)
+
+    dimensions = {}
+    for name, dimension in space.dimensions.items():
+        when = {
+            parent: tuple(value(parent, item, "space", name) for item in wanted)
+            for parent, wanted in dimension.when.items()
+        }
+        fitted = _located(space, ("space", name), fit, dimension, known[name])
+        dimensions[name] = replace(fitted, when=when)
+    starts = tuple(
+        replace(start, values={n: value(n, v, "start", i, n) for n, v in start.values.items()})
+        for i, start in enumerate(space.starts)
+    )
+    fixed = {name: value(name, item, "fixed", name) for name, item in space.fixed.items()}
+    space = replace(space, fixed=fixed, dimensions=dimensions, starts=starts)
+    check(space)
+    return space
+
+
+def _located(space: Space, path: KeyPath, function: Any, *arguments: Any) -> Any:
+    """Call the function; its error gets the place in the file."""
+    try:
+        return function(*arguments)
+    except UserError as failure:
+        raise space.source.error(path, str(failure)) from None
+
+
+def _renamed(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+    """The space under the agent's own names."""
+    names: dict[str, str] = {}  # as written -> ours
+
+    def own_keys(values: Mapping[str, Any], *path: str | int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for name, value in values.items():
+            own = own_name(name, known)
+            if own is None:
+                raise space.source.error((*path, name), str(unknown("hyperparameter", name, known)))
+            if own in result:
+                raise space.source.error(
+                    (*path, name), f"{name} means {own}, which is there already; keep one"
+                )
+            names[name] = own
+            result[own] = value
+        return result
+
+    fixed = own_keys(space.fixed, "fixed")
+    dimensions = own_keys(space.dimensions, "space")
+    starts = tuple(
+        replace(start, values=own_keys(start.values, "start", i))
+        for i, start in enumerate(space.starts)
+    )
+    for name in space.derived:
+        names[name] = own_name(name, known) or name
+    return replace(
+        space,
+        fixed=fixed,
+        dimensions={
+            name: replace(d, name=name, when={names[k]: v for k, v in d.when.items()})
+            for name, d in dimensions.items()
+        },
+        derived={names[n]: e.substitute(names) for n, e in space.derived.items()},
+        constraints=tuple(c.substitute(names) for c in space.constraints),
+        starts=starts,
+    )
+
+
+def _without_auxiliaries(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+    """Put the derived values that are no hyperparameters into the expressions that use them."""
+    used: set[str] = set().union(*(e.names for e in (*space.derived.values(), *space.constraints)))
+    texts: dict[str, str] = {}
+    derived: dict[str, Expression] = {}
+    for name in space.derived_order:
+        expression = space.derived[name].substitute(texts)
+        if name in known:
+            derived[name] = expression
+        elif name in used:
+            texts[name] = expression.text
+        else:
+            error = unknown("hyperparameter", name, known)
+            raise space.source.error(("derived", name), f"{error} (and nothing here uses it)")
+    return replace(
+        space,
+        derived={name: derived[name] for name in space.derived if name in derived},
+        constraints=tuple(c.substitute(texts) for c in space.constraints),
+    )
+
+
+# -- the command line
+
+
+def override(space: Space, overrides: Mapping[str, Any]) -> Space:
+    """See `Space.with_overrides`."""
+    fixed, dimensions = dict(space.fixed), dict(space.dimensions)
+    frozen = set()
+    for name, new in overrides.items():
+        if isinstance(new, Mapping):
+            new = parse_dimension(name, new, Source("dimensions"), (name,))
+        if isinstance(new, Dimension):
+            fixed.pop(name, None)
+            old = dimensions.get(name)
+            dimensions[name] = replace(new, when=old.when) if old and not new.when else new
+        else:
+            dimensions.pop(name, None)
+            fixed[name] = new
+            frozen.add(name)
+    derived = {name: e for name, e in space.derived.items() if name not in overrides}
+    space = _without_dead(replace(space, fixed=fixed, dimensions=dimensions, derived=derived))
+    starts = (_trimmed(space, start, frozen) for start in space.starts)
+    space = replace(space, starts=tuple(start for start in starts if start is not None))
+    check(space)
+    return space
+
+
+def _trimmed(space: Space, start: Start, frozen: set[str]) -> Start | None:
+    """The start without frozen and inactive values; None when it is no start any more."""
+    values = {name: value for name, value in start.values.items() if name not in frozen}
+    active = space.active(values)
+    values = {n: v for n, v in values.items() if n not in space.dimensions or n in active}
+    trimmed = replace(start, values=values)
+    return trimmed if values and start_error(space, trimmed) is None else None
+
+
+def _without_dead(space: Space) -> Space:
+    """Drop the dimensions whose condition can't come true, and what is computed from them."""
+    dimensions = {}
+    for name, dimension in space.dimensions.items():
+        when = {
+            parent: tuple(value for value in wanted if _can_be(space, parent, value))
+            for parent, wanted in dimension.when.items()
+        }
+        if all(when.values()):
+            dimensions[name] = replace(dimension, when=when)
+    gone = set(space.dimensions) - set(dimensions)
+    if not gone:
+        return replace(space, dimensions=dimensions)
+    for name in space.derived_order:
+        if space.derived[name].names & gone:
+            gone.add(name)
+    space = replace(
+        space,
+        dimensions=dimensions,
+        derived={name: e for name, e in space.derived.items() if name not in gone},
+        constraints=tuple(c for c in space.constraints if not c.names & gone),
+    )
+    return _without_dead(space)
+
+
+def _can_be(space: Space, name: str, value: Any) -> bool:
+    if name in space.fixed:
+        return same(space.fixed[name], value)
+    return name in space.dimensions and space.dimensions[name].contains(value)

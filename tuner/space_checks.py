@@ -1,0 +1,101 @@
+"""Whether the parts of a search space go together."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError, unknown
+from rltune.dimensions import show
+from rltune.expressions import Expression
+from rltune.space_reader import Start
+from rltune.yaml_lines import KeyPath, Source
+
+if TYPE_CHECKING:
+    from rltune.space import Space
+
+
+def check(space: Space) -> None:
+    """Raise a UserError when the parts of the space don't go together."""
+    for name in space.dimensions:
+        for other, part in (("fixed", space.fixed), ("derived", space.derived)):
+            if name in part:
+                raise space.source.error(
+                    (other, name), f"{name} is searched too (under space); keep one of the two"
+                )
+    for name in space.derived:
+        if name in space.fixed:
+            raise space.source.error(("derived", name), f"{name} is fixed too; keep one of the two")
+    _check_conditions(space)
+    _check_expressions(space)
+    for i, start in enumerate(space.starts):
+        wrong = start_error(space, start)
+        if wrong:
+            path = ("start", i, wrong[0]) if wrong[0] else ("start", i)
+            raise space.source.error(path, wrong[1])
+
+
+def _check_conditions(space: Space) -> None:
+    for name, dimension in space.dimensions.items():
+        for parent, wanted in dimension.when.items():
+            path = ("space", name, "when", parent)
+            if parent in space.fixed:
+                continue
+            if parent not in space.dimensions:
+                known = {**space.dimensions, **space.fixed}
+                raise space.source.error(path, str(unknown("name", parent, known)))
+            for value in wanted:
+                if not space.dimensions[parent].contains(value):
+                    raise space.source.error(
+                        path,
+                        f"{parent} is never {show(value)}; its values are "
+                        f"{space.dimensions[parent].describe()}",
+                    )
+    try:
+        _ = space.order
+    except graphlib.CycleError as error:
+        raise _cycle(error, "space", "the conditions", space.source) from None
+
+
+def _check_expressions(space: Space) -> None:
+    known = {**space.fixed, **space.dimensions, **space.derived}
+    places: list[tuple[KeyPath, Expression]] = [
+        *((("derived", name), expression) for name, expression in space.derived.items()),
+        *((("constraints", i), expression) for i, expression in enumerate(space.constraints)),
+    ]
+    for path, expression in places:
+        for name in sorted(expression.names - known.keys()):
+            error = unknown("name", name, known)
+            hint = f"or give {name} under fixed" if name.isidentifier() else ""
+            raise space.source.error(path, f"{expression.text!r}: {error} {hint}".rstrip())
+    try:
+        _ = space.derived_order
+    except graphlib.CycleError as error:
+        raise _cycle(error, "derived", "the derived values", space.source) from None
+
+
+def start_error(space: Space, start: Start) -> tuple[str, str] | None:
+    """What is wrong with a start: the key (empty: the whole) and a sentence; None: nothing."""
+    active = space.active(start.values)
+    for name in start.values:
+        if name in space.derived:
+            return name, f"{name} is derived; leave it out"
+        if name in space.dimensions and name not in active:
+            when = _condition_text(space.dimensions[name].when)
+            return name, f"{name} is only there when {when}; say so in this start"
+    try:
+        broken = space.violations(space.resolve(start.values))
+    except UserError as error:
+        return "", str(error)
+    return ("", f"breaks the constraint {broken[0]}") if broken else None
+
+
+def _condition_text(when: Mapping[str, Iterable[Any]]) -> str:
+    parts = (f"{name} is {' or '.join(map(show, wanted))}" for name, wanted in when.items())
+    return " and ".join(parts)
+
+
+def _cycle(error: graphlib.CycleError, key: str, what: str, source: Source) -> UserError:
+    names = list(reversed(error.args[1]))
+    return source.error((key, names[0]), f"{what} go in a circle: {' -> '.join(names)}")
