@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rltune.agents import checkpoint
 from rltune.agents.algorithm import Algorithm, Spaces
 from rltune.agents.config import AgentConfig, config_dict, make_config
@@ -20,6 +21,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.registry import agent_class
 
+Array = NDArray[Any]
 # Greedy episodes run side by side, so many at most.
 EVALUATION_ENVS = 10
 
@@ -175,7 +177,7 @@ class Agent:
             self.rewards = RewardNormalizer(config.n_envs, config.gamma)
         self.monitor = Monitor(self.controls)
         self._progress = _Progress()
-        self._obs: np.ndarray[Any, Any] | None = None  # what to act on next, as the networks see it
+        self._obs: Array | None = None  # what to act on next, as the networks see it
 
     def _make_envs(self, n_envs: int, seed: int, *, training: bool) -> Envs:
         return Envs(
@@ -238,9 +240,10 @@ class Agent:
     def _step(self, tally: _Tally) -> None:
         """Do one step of all environments, and an update when it is time for one."""
         progress = self._progress
+        assert self._obs is not None
         action = self.algorithm.act(self._obs, explore=True)
         step = self._envs.step(action)
-        self._remember(action, step)
+        self._remember(self._obs, action, step)
         progress.env_steps += int(np.count_nonzero(step.valid))
         progress.rows_since_update += len(step.valid)
         for finished in step.episodes:
@@ -252,9 +255,8 @@ class Agent:
             progress.rows_since_update = 0
             self._update(tally)
 
-    def _remember(self, action: np.ndarray[Any, Any], step: Transition) -> None:
+    def _remember(self, acted_on: Array, action: Array, step: Transition) -> None:
         """Put the step into the memory as the algorithm shall see it, and move on."""
-        assert self._obs is not None
         obs = self._normalise(step.obs)
         next_obs, reward = step.next_obs, step.reward
         if step.next_obs is step.obs:
@@ -264,7 +266,7 @@ class Agent:
         if self.rewards is not None:
             reward = self.rewards.normalize(reward, step.terminated | step.truncated, step.valid)
         self.memory.add(
-            obs=self._obs,
+            obs=acted_on,
             action=action,
             reward=reward,
             terminated=step.terminated,
@@ -274,7 +276,7 @@ class Agent:
         )
         self._obs = obs
 
-    def _normalise(self, obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _normalise(self, obs: Array) -> Array:
         """Normalise observations to act on; the running statistics learn from them."""
         if self.observations is None:
             return obs

@@ -106,14 +106,17 @@ class MultiCategorical(Distribution):
 
     def mode(self, params: Tensor) -> Tensor:
         """Return the most likely action for each row."""
-        return torch.stack([part.argmax(-1) for part in params.split(self.counts, -1)], -1)
+        return torch.stack([part.argmax(-1) for part in torch.split(params, self.counts, -1)], -1)
 
     def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy, summed over the choices."""
         results = [
             part.evaluate(logits, choice)
             for part, logits, choice in zip(
-                self.parts, params.split(self.counts, -1), action.split(1, -1), strict=True
+                self.parts,
+                torch.split(params, self.counts, -1),
+                torch.split(action, 1, -1),
+                strict=True,
             )
         ]
         log_probs, entropies = zip(*results, strict=True)

@@ -35,7 +35,7 @@ class Learner:
         """Descend one step on ``loss``; returns the gradient's norm before clipping (0-d)."""
         gradients = torch.autograd.grad(loss, self.parameters)
         gradient = torch.cat([g.reshape(-1) for g in gradients])
-        norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         if self.config.max_grad_norm > 0:
             gradient *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         if self.config.optimizer == "adam":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def initialise(
 
 
 def mlp(sizes: list[int], activation: str) -> nn.Sequential:
-    """Return linear layers from ``sizes[0]`` to ``sizes[-1]``, each with an activation behind it."""
+    """Return linear layers of the given sizes, each with an activation behind it."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
         layers += [nn.Linear(n_in, n_out), ACTIVATIONS[activation]()]
@@ -56,7 +57,7 @@ def mlp(sizes: list[int], activation: str) -> nn.Sequential:
 class Flat(nn.Module):
     """Reads vectors as they are, images as vectors of numbers between 0 and 1."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:  # type: ignore[type-arg]
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         super().__init__()
         self.size = math.prod(shape)
         self.scale = 1 / 255 if dtype == np.uint8 else None
@@ -78,7 +79,7 @@ class NatureCNN(nn.Module):
 
     size = 512
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:  # type: ignore[type-arg]
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         super().__init__()
         self.scale = 1 / 255 if dtype == np.uint8 else 1.0
         self.convolutions = nn.Sequential(
@@ -107,7 +108,8 @@ def make_encoder(spaces: Spaces, kind: str) -> Flat | NatureCNN:
         UserError: nature_cnn for observations that are no images of at least 36 x 36.
     """
     shape, dtype = spaces.observation.shape, spaces.observation.dtype
-    assert shape is not None and dtype is not None
+    assert shape is not None
+    assert dtype is not None
     is_image = len(shape) == 3 and min(shape[1:]) >= 36
     if kind == "nature_cnn" and not is_image:
         raise UserError(

@@ -123,7 +123,7 @@ class PPO(Algorithm[PPOConfig]):
     def act(
         self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
     ) -> NDArray[Any]:
-        """Return the raw (unclipped) actions for ``obs`` of shape (n, ...); greedy unless explore."""
+        """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
         if mask is not None:
             raise NotImplementedError("PPO knows no action masks yet")
         latent = self.nets.actor.torso(self.nets.encoder(self._tensor(obs)))
@@ -220,7 +220,7 @@ class PPO(Algorithm[PPOConfig]):
             return
         for _ in range(self.config.n_epochs):
             order = torch.randperm(n, generator=self.generator, device=self.device)
-            for index in order.split(batch_size):
+            for index in torch.split(order, batch_size):
                 yield self._normalised(rollout.rows(index))
 
     def _normalised(self, batch: Batch) -> Batch:
