@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from rltune.formats import score as number
 from rltune.stats import (
     Estimate,
     bootstrap_interval,
@@ -124,7 +125,7 @@ class Answer:
 
 def build_answer(
     finalists: Iterable[Finalist | Mapping[str, Any]],
-    circumstances: Circumstances = Circumstances(),  # noqa: B008 (frozen)
+    circumstances: Circumstances = Circumstances(),
 ) -> Answer:
     """Rank the finalists by their test scores and say which one to use.
 
@@ -182,17 +183,6 @@ def retrain_command(
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
     words += ["--seed", str(seed)]
     return shlex.join(words)
-
-
-def number(value: float | None) -> str:
-    """Return a score as people write it: four significant digits at most, no exponent."""
-    if value is None or math.isnan(value):
-        return "-"
-    if math.isinf(value):
-        return "diverged" if value < 0 else "∞"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def _finalist(values: Mapping[str, Any]) -> Finalist:

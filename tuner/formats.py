@@ -1,0 +1,58 @@
+"""How numbers, times and configurations are written for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+
+def score(value: float | None) -> str:
+    """Return a score: one decimal, more below ten, none from a thousand on; "-" for none."""
+    if value is None or math.isnan(value):
+        return "-"
+    if math.isinf(value):
+        return "diverged" if value < 0 else "∞"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return "0:42", "12:31" or "2:05:00"; "-" for none."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    minutes, rest = divmod(round(max(seconds, 0.0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def count(value: float) -> str:
+    """Return a number of steps: "5,923", from a million on "1.25 M"."""
+    if value >= 1e9:
+        return f"{value / 1e9:.2f} G"
+    return f"{value / 1e6:.2f} M" if value >= 1e6 else f"{value:,.0f}"
+
+
+def plural(amount: int, word: str) -> str:
+    """Return "1 trial", "2 trials"."""
+    return f"{amount:,} {word}" if amount == 1 else f"{amount:,} {word}s"
+
+
+def setting(value: object) -> str:
+    """Return a hyperparameter's value in at most four significant digits."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        # 1 - 0.9997 is what matters of a discount factor: keep the digits after the nines.
+        digits = 4 if not 0.99 < value < 1 else 3 - math.floor(math.log10(1 - value))
+        return f"{value:.{digits}g}"
+    if isinstance(value, (list, tuple)):
+        return ",".join(setting(one) for one in value)
+    return "none" if value is None else str(value)
+
+
+def settings(config: Mapping[str, Any], names: Collection[str] | None = None) -> list[str]:
+    """Return "learning_rate 0.00103", ... of a configuration; only ``names`` where given."""
+    shown = {name: config[name] for name in config if names is None or name in names}
+    return [f"{name} {setting(value)}" for name, value in shown.items()]

@@ -1,0 +1,440 @@
+"""The live terminal screen of a search, and the plain lines that stand in for it elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.text import Text
+from rltune.formats import count, duration, plural, score, settings
+from rltune.search_view import RunningTrial, SearchView
+
+__all__ = ["LiveScreen", "SearchScreen", "SearchView", "restore_cursor"]
+
+REFRESH = 0.25  # seconds between two frames
+HEARTBEAT = 30.0  # seconds between two plain lines when nothing happens
+MARGIN = 10  # columns of the section names
+WIDEST = 132  # a screen wider than this only pulls apart what belongs together
+BARS = "▁▂▃▄▅▆▇█"
+
+NAME, QUIET, GOOD, BAD, HALF, ACCENT = "bold", "dim", "green", "red", "yellow", "cyan"
+
+
+def sparkline(values: Sequence[float], width: int, low: float, high: float) -> str:
+    """Draw the values between ``low`` and ``high`` in at most ``width`` characters."""
+    finite = [value for value in values if value == value]
+    if len(finite) > width:  # the mean of each of ``width`` equal pieces
+        edges = [round(i * len(finite) / width) for i in range(width + 1)]
+        finite = [sum(finite[a:b]) / (b - a) for a, b in itertools.pairwise(edges) if b > a]
+    span = high - low
+    places = [(value - low) / span if span > 0 else 1.0 for value in finite]
+    return "".join(BARS[min(7, max(0, int(place * 8)))] for place in places)
+
+
+def bar(progress: float, width: int, style: str = ACCENT) -> Text:
+    """Draw a thin progress bar."""
+    filled = round(max(0.0, min(1.0, progress)) * width)
+    return Text("━" * filled, style) + Text("─" * (width - filled), QUIET)
+
+
+class SearchScreen:
+    """Draws a `SearchView` for the width and height that there is."""
+
+    def __init__(self, view: SearchView, load: ProcessLoad | None = None) -> None:
+        self.view = view
+        self.load = load
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, WIDEST)
+        height = (options.height or console.size.height) - 1
+        with self.view.lock:
+            frame = self._frame(width, height)
+        yield Group(*frame)
+
+    def _frame(self, width: int, height: int) -> list[RenderableType]:
+        """Return the lines of a frame; what matters least goes first when there is no room."""
+        body = width - MARGIN
+        top = [*self._title(width), Text()]
+        facts = self._trials(body) + self._speed(body) + self._best(body, 3)
+        table = self._tests(body) if self.view.phase == "tournament" else self._rungs(body)
+        failures, notes = self._failures(body), self._notes(body)
+        room = height - len(top) - len(facts)
+        for section in (running := self._running(body, max(1, len(self.view.running))), table):
+            room -= len(section) + 1 if section else 0
+        for section in (failures, notes):
+            keep = max(0, min(len(section), room - 1, 3))
+            del section[: len(section) - keep]
+            room -= keep + 1 if keep else 0
+        if room < 0:  # fewer running trials, then a shorter configuration, then no table
+            running = self._running(body, max(1, len(self.view.running) + room))
+            over = sum(len(part) + bool(part) for part in (running, table)) + len(top) + len(facts)
+            if over > height:
+                facts = self._trials(body) + self._speed(body) + self._best(body, 1)
+            if over - 2 > height:
+                table = []
+        sections = [
+            *([("", facts)]),
+            ("Running", running),
+            ("Tests" if self.view.phase == "tournament" else "Rungs", table),
+            ("Failed", failures),
+            ("Notes", notes),
+        ]
+        lines: list[RenderableType] = list(top)
+        for name, section in sections:
+            if not section:
+                continue
+            if name:
+                lines.append(Text())
+                section[0] = Text(f"{name:<{MARGIN}}", NAME) + section[0]
+                section[1:] = [Text(" " * MARGIN) + line for line in section[1:]]
+            lines += section
+        for line in lines:
+            if isinstance(line, Text):
+                line.no_wrap = True
+                line.truncate(width, overflow="ellipsis")
+        return lines[:height]
+
+    def _title(self, width: int) -> list[Text]:
+        view = self.view
+        left = Text.assemble(
+            ("rltune", f"bold {ACCENT}"), ("  ", ""), (f"{view.agent} on {view.env}", NAME)
+        )
+        done = view.progress()
+        lines = [_between(left, Text(view.name, QUIET), width), bar(done or 0.0, width)]
+        facts = [self._headline(), Text(f"{duration(view.elapsed)} elapsed")]
+        if view.phase != "done" and (remaining := view.seconds_left()) is not None:
+            facts.append(Text(f"about {duration(remaining)} left"))
+        if view.time_limit:
+            facts.append(Text(f"limit {duration(view.time_limit)}", QUIET))
+        return [*lines, _spread(facts, width)]
+
+    def _headline(self) -> Text:
+        view = self.view
+        if view.phase == "tournament":
+            return Text(f"{view.tests_done} of {view.test_runs} test trainings")
+        if view.phase in ("starting", "stopping"):
+            return Text(f"{view.phase} ...", HALF)
+        return Text(
+            f"{view.ended} of {view.trials} trials" if view.trials else f"{view.ended} trials"
+        )
+
+    def _trials(self, body: int) -> list[Text]:
+        view = self.view
+        tuning = sum(trial.role == "tune" for trial in view.running.values())
+        parts = [
+            (tuning, "running", ACCENT),
+            (view.states["COMPLETE"], "finished", GOOD),
+            (view.states["PRUNED"], "stopped", HALF),
+            (view.states["FAIL"], "failed", BAD),
+        ]
+        if view.trials and view.phase != "tournament":
+            parts.append((max(0, view.trials - view.ended - tuning), "to go", ""))
+        line = Text()
+        for number, word, style in parts:
+            line.append(f"{number:,}", style if number else QUIET)
+            line.append(f" {word}   ", "" if number else QUIET)
+        return [_named("Trials", line)]
+
+    def _speed(self, body: int) -> list[Text]:
+        rate = self.view.rate()
+        parts = [f"{count(rate)} env-steps/s" if rate else "- env-steps/s"]
+        parts.append(f"{count(self.view.env_steps)} in all")
+        if self.load is not None and (used := self.load.read()) is not None:
+            parts.append(f"{used[0]:.1f} cores")
+            parts.append(f"{used[1]:.1f} GB")
+        return [_named("Speed", Text("   ".join(parts)))]
+
+    def _best(self, body: int, rows: int) -> list[Text]:
+        incumbent = self.view.incumbent
+        if incumbent is None:
+            return [_named("Best", Text("no trial has run its whole budget yet", QUIET))]
+        trial, value, config = incumbent
+        line = Text.assemble(
+            (score(value), f"bold {GOOD}"),
+            (f"   trial {trial}, {count(self.view.budget)} env-steps, on its tuning seed", ""),
+        )
+        lines = [_named("Best", line)]
+        for text in _wrapped(settings(config, self.view.searched), body, rows):
+            lines.append(Text(" " * MARGIN) + Text(text, QUIET))
+        return lines
+
+    def _running(self, body: int, rows: int) -> list[Text]:
+        trials = sorted(self.view.running.values(), key=lambda one: (one.number, one.seed))
+        if not trials:
+            return []
+        names = [self._run_name(trial) for trial in trials]
+        column = max(5, *map(len, names))
+        numbers = column + 1 + 12 + 3 + 10 + 10  # columns of the text, gaps included
+        spare = body - numbers
+        curve = max(0, min(40, spare - 10)) if spare > 16 else 0
+        width = max(6, min(30, spare - curve - 2 * bool(curve)))
+        values = [value for trial in trials for value in trial.values if value == value]
+        if self.view.incumbent:
+            values.append(self.view.incumbent[1])
+        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        head = f"{'':<{column}} {'':<{width}} {'env-steps':>11}{'per s':>9}{'score':>10}"
+        lines = [Text(head + ("  so far" if curve else ""), QUIET)]
+        for trial, name in list(zip(trials, names, strict=True))[:rows]:
+            line = Text(f"{name:<{column}} ") + bar(trial.progress, width)
+            line.append(f" {trial.env_steps:>11,}")
+            line.append(f"{count(trial.rate) if trial.rate else '-':>9}", QUIET)
+            line.append(f"{score(trial.values[-1] if trial.values else None):>10}")
+            if curve:
+                line.append("  " + sparkline(trial.values, curve, low, high), ACCENT)
+            lines.append(line)
+        if len(trials) > rows:
+            lines.append(Text(f"and {len(trials) - rows} more", QUIET))
+        return lines
+
+    def _run_name(self, trial: RunningTrial) -> str:
+        if trial.role == "test":
+            return f"{trial.number} / seed {trial.seed}"
+        return str(trial.number)
+
+    def _rungs(self, body: int) -> list[Text]:
+        rungs = self.view.rungs
+        if not rungs:
+            return []
+        lines = [
+            Text(f"{'env-steps':>11}{'reached':>10}{'stopped':>10}{'goes on from':>15}", QUIET)
+        ]
+        for rung in rungs:
+            last = rung is rungs[-1]
+            goes_on = (
+                "finished" if last else score(rung.cutoff) if rung.cutoff is not None else "any"
+            )
+            line = Text(f"{rung.budget:>11,}{rung.entered:>10,}")
+            line.append(
+                f"{'' if last else f'{rung.stopped:,}':>10}", HALF if rung.stopped else QUIET
+            )
+            line.append(f"{goes_on:>15}", QUIET if last or rung.cutoff is None else "")
+            lines.append(line)
+        return lines
+
+    def _tests(self, body: int) -> list[Text]:
+        labels = self.view.labels
+        if not labels:
+            return []
+        column = max(map(len, labels.values()))
+        means = {
+            trial: sum(scores.values()) / len(scores)
+            for trial, scores in self.view.test_scores.items()
+            if scores
+        }
+        lines = [Text(f"{'':<{column}}{'seeds':>8}{'mean':>10}   scores", QUIET)]
+        for trial in sorted(labels, key=lambda one: -means.get(one, float("-inf"))):
+            scores = self.view.test_scores.get(trial, {})
+            line = Text(
+                f"{labels[trial]:<{column}}{len(scores):>8}{score(means.get(trial)):>10}   "
+            )
+            line.append("  ".join(score(one) for one in scores.values()), QUIET)
+            lines.append(line)
+        return lines
+
+    def _failures(self, body: int) -> list[Text]:
+        return [Text(f"trial {number}  ", BAD) + Text(text) for number, text in self.view.failures]
+
+    def _notes(self, body: int) -> list[Text]:
+        return [Text(message) for message in self.view.messages]
+
+
+class ProcessLoad:
+    """CPU and memory of this process and its descendants, from /proc where there is one."""
+
+    EVERY = 2.0
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, int] = {}
+        self._time = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def read(self) -> tuple[float, float] | None:
+        """Return (cores in use, GB of memory), measured anew every two seconds."""
+        now = time.time()
+        if now - self._time >= self.EVERY:
+            try:
+                ticks, pages = self._measure()
+            except OSError:
+                return None
+            used = sum(value - self._ticks.get(pid, value) for pid, value in ticks.items())
+            cores = used / os.sysconf("SC_CLK_TCK") / (now - self._time)
+            if self._ticks:
+                self._last = cores, pages * os.sysconf("SC_PAGE_SIZE") / 1e9
+            self._ticks, self._time = ticks, now
+        return self._last
+
+    def _measure(self) -> tuple[dict[int, int], int]:
+        parents: dict[int, int] = {}
+        ticks: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    # The name in brackets may hold spaces: count from the bracket's end.
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                parents[int(entry.name)] = int(fields[1])
+                ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
+        family = {os.getpid()}
+        while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+            family |= grown
+        pages = 0
+        for pid in family:
+            try:
+                _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+            except OSError:
+                continue
+            pages += int(resident) - int(shared)
+        return {pid: ticks[pid] for pid in family if pid in ticks}, pages
+
+
+class LiveScreen:
+    """Shows a view while the block runs: live in a terminal, as plain lines anywhere else.
+
+    ``mode`` is "auto", "live", "plain" or "none". The terminal's cursor comes back however the
+    block ends, and nothing that goes wrong with the screen ends the search.
+    """
+
+    def __init__(
+        self, view: SearchView, mode: str = "auto", console: Console | None = None
+    ) -> None:
+        self.view = view
+        self.console = console or Console()
+        if mode == "auto":
+            mode = (
+                "live"
+                if self.console.is_terminal and not self.console.is_dumb_terminal
+                else "plain"
+            )
+        self.mode = mode
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._live: Live | None = None
+        self._last_line = time.time()
+
+    def __enter__(self) -> LiveScreen:
+        if self.mode == "none":
+            return self
+        if self.mode == "plain":
+            self._start_plain()
+        else:
+            self._start_live()
+        target = self._watch_plain if self.mode == "plain" else self._watch_live
+        self._thread = threading.Thread(target=target, name="rltune-screen", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.view.listener = None
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        if self._live is not None:
+            self._live.stop()
+
+    # Plain lines
+
+    def _start_plain(self) -> None:
+        view = self.view
+        budget = f"{count(view.budget)} env-steps a trial"
+        planned = plural(view.trials, "trial") if view.trials else "as many trials as fit"
+        limit = f", limit {duration(view.time_limit)}" if view.time_limit else ""
+        self._print(f"{view.name}: {view.agent} on {view.env}, {planned}, {budget}{limit}")
+        view.listener = self._print
+
+    def _watch_plain(self) -> None:
+        while not self._over.wait(0.5):
+            if time.time() - self._last_line >= HEARTBEAT:
+                self._print(self.view.heartbeat())
+
+    def _print(self, line: str) -> None:
+        self._last_line = time.time()
+        print(f"[{duration(self.view.elapsed)}] {line}", file=self.console.file, flush=True)
+
+    # The live screen
+
+    def _start_live(self) -> None:
+        screen = SearchScreen(self.view, ProcessLoad())
+        # Refreshed by a thread of our own, which also notices that the terminal was resized.
+        self._live = Live(screen, console=self.console, auto_refresh=False, transient=True)
+        self._live.start(refresh=True)
+
+    def _watch_live(self) -> None:
+        size = self.console.size
+        while not self._over.wait(REFRESH):
+            assert self._live is not None
+            try:
+                if self.console.size != size:
+                    # The terminal has wrapped the old frame anew: begin on an empty screen.
+                    size = self.console.size
+                    self._live.stop()
+                    self.console.clear()
+                    self._start_live()
+                else:
+                    self._live.refresh()
+            except Exception as error:
+                self._live.stop()
+                self._start_plain()
+                self._print(f"the live screen failed ({error!r}); plain lines from here on")
+                return self._watch_plain()
+        return None
+
+
+def restore_cursor() -> None:
+    """Show the terminal's cursor again, for an exit that runs no ``finally``."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[?25h")
+        sys.stdout.flush()
+
+
+def _named(name: str, line: Text) -> Text:
+    return Text(f"{name:<{MARGIN}}", NAME) + line
+
+
+def _between(left: Text, right: Text, width: int) -> Text:
+    """Put a text at each end of a line; the right one gives way when both do not fit."""
+    gap = width - left.cell_len - right.cell_len
+    return left + Text(" " * gap) + right if gap >= 2 else left
+
+
+def _spread(parts: Sequence[Text], width: int) -> Text:
+    """Spread texts evenly over a line; the last ones give way when not all fit."""
+    while len(parts) > 1 and sum(part.cell_len + 2 for part in parts) - 2 > width:
+        parts = parts[:-1]
+    if len(parts) == 1:
+        return parts[0]
+    gap, extra = divmod(width - sum(part.cell_len for part in parts), len(parts) - 1)
+    line = Text()
+    for i, part in enumerate(parts):
+        line += part
+        if i < len(parts) - 1:
+            line += Text(" " * (gap + (i < extra)))
+    return line
+
+
+def _wrapped(words: Iterable[str], width: int, rows: int) -> list[str]:
+    """Put words on at most ``rows`` lines; an ellipsis stands for what is left out."""
+    lines = [""]
+    for word in words:
+        longer = f"{lines[-1]}   {word}" if lines[-1] else word
+        if len(longer) <= width:
+            lines[-1] = longer
+        elif len(lines) < rows:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} ..." if len(lines[-1]) + 4 <= width else lines[-1]
+            break
+    return [line for line in lines if line]
