@@ -20,6 +20,7 @@ and the end of superseded ones only after ``compact``, ``read_history`` sees the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -113,12 +114,10 @@ class HistoryWriter:
         self._last[key] = iteration
         full = len(self._pending) >= JOURNAL_ROWS
         if full or time.monotonic() - self._opened >= JOURNAL_SECONDS:
-            try:
+            with contextlib.suppress(StorageError):  # the journal has it; the next append retries
                 self._seal()
                 for folder in self._folders:
                     _merge(folder)
-            except StorageError:
-                pass  # the row is safe in the journal; the next append tries again
 
     def _write_line(self, line: dict[str, Any]) -> None:
         path = self._journal_path()
@@ -173,9 +172,12 @@ class HistoryWriter:
         _replace_parts(history, rows)
 
     def close(self) -> None:
-        """Turn the journal into a part and stop writing."""
-        if self._pending:
-            self._seal()
+        """Compact, as far as the disk allows, and stop writing."""
+        with contextlib.suppress(StorageError):  # every row is safe where it is
+            self.compact()
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
 
 
 # --------------------------------------------------------------------------------------- reading

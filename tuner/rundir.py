@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 FORMAT_VERSION = 1
 STORAGE = "runs"  # where runs go unless --storage-path says otherwise
@@ -79,39 +80,41 @@ def atomic_write(
 
 # ------------------------------------------------------------------ what is recorded about a run
 
-SECRET_NAME = re.compile(
-    r"(?i)(api|access|private|secret|wandb)[-_]?key|token|secret|passw|credential"
-)
-SECRET_VALUE = re.compile(
-    r"\b([0-9a-f]{40}|wandb_v1_\w+|sk-[\w-]{16,}|gh[pousr]_\w{16,}|hf_\w{16,})\b"
+_SECRET = r"(?:(?:api|access|auth|private|secret|wandb)[-_]?key|token|secret|password|passwd)s?"
+SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET}$")
+# In a text: a name and its value, the password of a URL, and what a key looks like.
+SECRET_TEXT = (
+    re.compile(rf"(?i)((?:\b|[-_.]){_SECRET}[\"']?\s*[=:]\s*[\"']?)([^\s\"',}}]+)"),
+    re.compile(r"(://[^/@:\s]*:)([^/@\s]+)(?=@)"),
+    re.compile(r"\b()([0-9a-f]{40}|wandb_v1_\w+|sk-[\w-]{16,}|gh[pousr]_\w{16,}|hf_\w{16,})\b"),
 )
 MASK = "***"
 
 
-def _environment_secrets() -> list[str]:
-    """Return the values of environment variables whose names say that they are secret."""
-    named = {value for name, value in os.environ.items() if SECRET_NAME.search(name)}
-    return sorted((v for v in named if len(v) >= 8 and "/" not in v[:1]), key=len, reverse=True)
-
-
 def masked(value: Any) -> Any:
-    """Return plain data (for YAML) with every secret of the environment masked."""
-    return _masked(value, _environment_secrets())
+    """Return plain data (dicts, lists, numbers, text) without secrets.
+
+    Masked are texts under a key such as "api_key", and the values of environment variables with
+    such a name, wherever they stand.
+    """
+    named = {text for name, text in os.environ.items() if SECRET_NAME.search(name)}
+    secrets = [text for text in named if len(text) >= 8 and not text.startswith("/")]
+    return _masked(value, sorted(secrets, key=len, reverse=True))
 
 
 def _masked(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, Mapping):
         return {
-            str(key): MASK
+            key if isinstance(key, int) else str(key): MASK
             if isinstance(item, str) and SECRET_NAME.search(str(key))
             else _masked(item, secrets)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_masked(item, secrets) for item in value]
-    if hasattr(value, "item"):  # a numpy scalar
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float)):
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, float, list)):
         return value
     text = str(value)
     for secret in secrets:
@@ -121,21 +124,15 @@ def _masked(value: Any, secrets: list[str]) -> Any:
 
 def command_line(arguments: list[str] | None = None) -> str:
     """Return the command line as one would paste it into a shell, whatever looks secret masked."""
-    arguments = sys.argv if arguments is None else arguments
     shown: list[str] = []
-    for position, argument in enumerate(arguments):
-        name, equals, _ = argument.partition("=")
-        if equals and SECRET_NAME.search(name):
-            argument = f"{name}={MASK}"
-        elif position and not argument.startswith("-"):
-            before = arguments[position - 1]
-            if before.startswith("-") and "=" not in before and SECRET_NAME.search(before):
-                argument = MASK
-        argument = re.sub(r"(://[^/@:]*:)[^/@]+@", rf"\1{MASK}@", argument)
-        shown.append(SECRET_VALUE.sub(MASK, argument))
-    if shown:
-        shown[0] = Path(shown[0]).name
-    return str(masked(shlex.join(shown)))
+    for argument in sys.argv if arguments is None else arguments:
+        if shown and shown[-1].startswith("-") and SECRET_NAME.search(shown[-1]):
+            argument = MASK
+        for pattern in SECRET_TEXT:
+            argument = pattern.sub(rf"\1{MASK}", argument)
+        shown.append(argument)
+    program = [Path(name).name for name in shown[:1]]
+    return str(masked(shlex.join(program + shown[1:])))
 
 
 def versions() -> dict[str, str]:
@@ -180,6 +177,10 @@ def machine() -> dict[str, object]:
     }
 
 
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
 # ------------------------------------------------------------------------------- names and places
 
 
@@ -215,14 +216,17 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
 def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STORAGE) -> Path:
     """Return the folder of a run given as a path, as a name in ``storage``, or as "latest"."""
     text = os.fspath(run)
-    for path in (Path(text).expanduser(), Path(storage) / text):
-        if path.exists():
+    places = (Path(text).expanduser(), Path(storage) / text)
+    for path in places:
+        if os.path.exists(path / "run.yaml"):
+            return path
+    for path in places:
+        if os.path.exists(path):  # not a run: whoever opens it says so
             return path
     known = sorted(Path(storage).glob("*/run.yaml"), key=lambda file: file.stat().st_mtime)
     if text == "latest" and known:
         return known[-1].parent
-    names = [file.parent.name for file in known]
-    close = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(text, [file.parent.name for file in known], n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else "give the path of a run directory."
     raise UserError(f"no run {text!r} here or in {os.fspath(storage)!r}; {hint}")
 
@@ -266,7 +270,7 @@ class RunDir:
             "format_version": FORMAT_VERSION,
             "kind": kind,
             "name": path.name,
-            "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "created": _now(),
             "command": command_line(),
             "versions": versions(),
             "git": git_revision(),
@@ -274,15 +278,14 @@ class RunDir:
             "spec": masked(spec),
         }
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        run = cls(path, content)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            run = cls(path, content)
             run.write_yaml("run.yaml", content)
-        except (OSError, StorageError) as error:
+        except StorageError:
             for folder in missing:  # leave nothing half-made behind
-                if folder.exists():
+                with suppress(OSError):
                     folder.rmdir()
-            raise storage_error(error, path) if isinstance(error, OSError) else error from error
+            raise
         return run
 
     @classmethod
@@ -299,9 +302,7 @@ class RunDir:
         except (yaml.YAMLError, UnicodeDecodeError):
             raise UserError(f"{file} is damaged: it is not readable as YAML.") from None
         if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
-            raise UserError(
-                f"{path} is no run directory of rltune: run.yaml has no format_version."
-            )
+            raise UserError(f"{path} is no run directory of rltune: no format_version in run.yaml.")
         if content["format_version"] > FORMAT_VERSION:
             made_by = content.get("versions", {}).get("rltune", "newer")
             raise UserError(
@@ -375,30 +376,43 @@ class RunDir:
         """Return the file of a trial's checkpoint."""
         return self.trial_dir(number) / "checkpoint.pt"
 
+    def resumed(self, changes: Mapping[str, Any]) -> None:
+        """Record that the run goes on, with these versions and these changes in its spec."""
+        resume = {
+            "resumed": _now(),
+            "command": command_line(),
+            "versions": versions(),
+            "git": git_revision(),
+            "changes": masked(changes),
+        }
+        self.content["resumes"] = [*self.content.get("resumes", []), resume]
+        self.content["spec"] = {**self.content["spec"], **resume["changes"]}
+        self.write_yaml("run.yaml", self.content)
+
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file of the run wholly or not at all, and return its path."""
+        return self._write(name, text)
+
+    def write_yaml(self, name: str, data: Any) -> Path:
+        """Write a YAML file of the run wholly or not at all, secrets masked; return its path."""
+        text = yaml.safe_dump(masked(data), sort_keys=False, allow_unicode=True, width=100)
+        return self._write(name, text)
+
+    def write_parquet(self, name: str, frame: pd.DataFrame | pa.Table) -> Path:
+        """Write a pandas frame or an arrow table wholly or not at all, and return its path."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame)
+        return self._write(name, lambda temporary: pq.write_table(table, temporary))
+
+    def _write(self, name: str, content: str | Callable[[Path], object]) -> Path:
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(error, path) from error
-        atomic_write(path, text)
-        return path
-
-    def write_yaml(self, name: str, data: Any) -> Path:
-        """Write a YAML file of the run wholly or not at all, and return its path."""
-        text = yaml.safe_dump(masked(data), sort_keys=False, allow_unicode=True, width=100)
-        return self.write_text(name, text)
-
-    def write_parquet(self, name: str, frame: Any) -> Path:
-        """Write a pandas frame or an arrow table of the run wholly or not at all."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        table = frame if isinstance(frame, pa.Table) else pa.Table.from_pandas(frame)
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, lambda temporary: pq.write_table(table, temporary))
+        atomic_write(path, content)
         return path
 
     @contextmanager
@@ -418,8 +432,10 @@ class RunDir:
             except BlockingIOError:
                 owner = os.read(handle, 200).decode(errors="replace") or "another process"
                 raise UserError(
-                    f"the run {self.name!r} is being driven by {owner}; stop it first."
+                    f"the run {self.name!r} is being driven by {owner}; stop that first."
                 ) from None
+            except OSError:
+                pass  # a file system without locks
             os.ftruncate(handle, 0)
             os.write(handle, f"process {os.getpid()} on {platform.node()}".encode())
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -56,17 +57,19 @@ def read_trials(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Return a column of bools, integers, floats or, when mixed or anything else, text."""
-    kinds = {type(value) for value in values if value is not None}
+    """Return a column of floats, integers or bools; text where they are mixed, or anything else."""
+    plain = [v.item() if hasattr(v, "item") else v for v in values]
+    kinds = {type(value) for value in plain if value is not None}
     for accepted, arrow in (
-        ({bool}, pa.bool_()),
         ({int}, pa.int64()),
         ({int, float}, pa.float64()),
+        ({bool}, pa.bool_()),
     ):
-        if kinds <= accepted:
-            return pa.array(values, arrow)
-    return pa.array([None if v is None else _text(v) for v in values], pa.string())
+        if kinds and kinds <= accepted:
+            with contextlib.suppress(OverflowError):
+                return pa.array(plain, arrow)
+    return pa.array([None if v is None else _text(v) for v in plain], pa.string())
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
