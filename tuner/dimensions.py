@@ -152,7 +152,7 @@ class Dimension:
     def describe(self) -> str:
         """Return it as one writes it, such as ``log: [1e-05, 0.01]``."""
         if self.kind == "choice":
-            return f"choice: {list(self.choices)}"
+            return f"choice: {word(self.choices)}"
         extra = ", log: true" if self.log else ""
         extra += f", step: {self.step}" if self.step != 1 else ""
         return f"{self.kind}: [{self.low:g}, {self.high:g}]{extra}"
@@ -347,6 +347,13 @@ def show(value: object) -> str:
     known = plain(value)
     text = repr(value) if known is INVALID else json.dumps(known)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def word(value: object) -> str:
+    """The value as one writes it in a file: ``[adam, true, 0.5]``."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(word, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def is_number(value: object) -> bool:

@@ -235,7 +235,7 @@ class Space:
 def shipped_spaces() -> dict[str, Path]:
     """The search-space files that ship with rltune, by name."""
     folder = Path(str(importlib.resources.files("rltune.search_spaces")))
-    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"), key=lambda file: file.stem)}
 
 
 def _find_file(name: str) -> Path:
