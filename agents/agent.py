@@ -179,7 +179,9 @@ class Agent:
         self._progress = _Progress()
         self._obs: Array | None = None  # what to act on next, as the networks see it
 
-    def _make_envs(self, n_envs: int, seed: int, *, training: bool) -> Envs:
+    def _make_envs(
+        self, n_envs: int, seed: int, *, training: bool, max_steps: int | None = None
+    ) -> Envs:
         return Envs(
             self.env,
             n_envs,
@@ -187,6 +189,7 @@ class Agent:
             env_kwargs=self.env_kwargs,
             frame_stack=self.config.frame_stack,
             vectorization=self.config.vectorization if training else "sync",
+            max_episode_steps=max_steps,
             training=training,
         )
 
@@ -310,7 +313,8 @@ class Agent:
         """
         started = time.perf_counter()
         seed = self._seeds.evaluation if seed is None else seed
-        envs = self._make_envs(min(episodes, EVALUATION_ENVS), seed, training=False)
+        n_envs = min(episodes, EVALUATION_ENVS)
+        envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
         results: dict[int, tuple[float, int]] = {}
         try:
             obs = envs.reset()

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rltune.agents import Agent, Controls, UserError
+
+TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 2, "net_arch": [8]}
+
+
+def parameters(agent: Agent) -> torch.Tensor:
+    flat: torch.Tensor = agent.algorithm.learner.flat  # type: ignore[attr-defined]
+    return flat
+
+
+def make(env: str = "CartPole-v1", total: int = 10_000, seed: int = 0, **config: Any) -> Agent:
+    return Agent("ppo", env, {**TINY, **config}, total_timesteps=total, seed=seed, device="cpu")
+
+
+RESUMED = {
+    "cartpole": ("CartPole-v1", {}),
+    "one env": ("CartPole-v1", {"n_envs": 1}),
+    "normalised": (
+        "CartPole-v1",
+        {"normalize_observations": True, "normalize_rewards": True, "clip_range_vf": 0.2},
+    ),
+    "schedules": ("CartPole-v1", {"learning_rate": "lin_1e-2", "clip_range": "lin_.2"}),
+    "rmsprop": ("CartPole-v1", {"optimizer": "rmsprop"}),
+    "sde": ("Pendulum-v1", {"use_sde": True, "sde_sample_freq": 4}),
+    "gaussian": ("Pendulum-v1", {"state_dependent_std": True}),
+    "async": ("CartPole-v1", {"vectorization": "async"}),
+    "images": ("toy_envs:Picture", {"n_steps": 8}),
+    "stacked": ("CartPole-v1", {"frame_stack": 3}),
+    "bits": ("toy_envs:Bits", {}),
+}
+
+
+@pytest.mark.parametrize("kind", RESUMED)
+@pytest.mark.parametrize("stop", [128, 150])  # between two rollouts, and amid one
+def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> None:
+    env, config = RESUMED[kind]
+    whole = make(env, total=320, **config)
+    whole.learn(320)
+
+    first = make(env, total=320, **config)
+    first.learn(stop)
+    first.extra = {"seconds": 1.5}
+    first.save(tmp_path / "a.pt")
+    second = Agent.load(tmp_path / "a.pt", device="cpu")
+    second.save(tmp_path / "b.pt")  # what was loaded can be saved at once
+    third = Agent.load(tmp_path / "b.pt", device="cpu")
+    chunk = third.learn(320)
+
+    assert third.extra == {"seconds": 1.5}
+    assert not torch.equal(parameters(first), parameters(third))
+    assert torch.equal(parameters(whole), parameters(third))
+    assert chunk.mean_reward == whole.learn(320).mean_reward
+    assert whole.evaluate(3).returns == third.evaluate(3).returns
+
+
+def test_many_chunks_equal_one_call() -> None:
+    whole, parts = make(), make()
+    chunk = whole.learn(640)
+    chunks = [parts.learn(until) for until in (1, 2, 100, 101, 333, 640)]
+    assert torch.equal(parameters(whole), parameters(parts))
+    strip = [(e.env_steps, e.episode_return, e.length) for e in chunk.episodes]
+    assert [(e.env_steps, e.episode_return, e.length) for c in chunks for e in c.episodes] == strip
+    assert chunks[-1].mean_reward == chunk.mean_reward
+
+
+def test_seeds_are_honoured() -> None:
+    def trained(seed: int) -> torch.Tensor:
+        agent = make(seed=seed)
+        agent.learn(64)
+        return parameters(agent)
+
+    torch.manual_seed(123)
+    zero = trained(0)
+    torch.manual_seed(321)
+    np.random.seed(5)  # noqa: NPY002
+    assert torch.equal(trained(0), zero)
+    assert not torch.equal(trained(1), zero)
+
+
+def test_evaluation_leaves_training_alone() -> None:
+    quiet, watched = make(), make()
+    quiet.learn(320)
+    for until in (50, 160, 320):
+        watched.learn(until)
+        watched.evaluate(2)
+    assert torch.equal(parameters(quiet), parameters(watched))
+
+
+def test_evaluation_depends_on_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make()
+    agent.learn(64)
+    five = agent.evaluate(5, seed=3)
+    assert agent.evaluate(5, seed=3).returns == five.returns
+    assert agent.evaluate(5, seed=4).returns != five.returns
+    assert agent.evaluate(2, seed=3).returns == five.returns[:2]
+    monkeypatch.setattr("rltune.agents.agent.EVALUATION_ENVS", 1)
+    assert agent.evaluate(5, seed=3).returns == five.returns
+    assert five.mean == pytest.approx(np.mean(five.returns))
+    assert five.lengths == [int(r) for r in five.returns]
+
+
+def test_evaluation_is_cut_off_after_max_steps() -> None:
+    assert make("Pendulum-v1").evaluate(2, max_steps=7).lengths == [7, 7]
+
+
+def test_the_last_rollout_is_completed_at_total_timesteps() -> None:
+    agent = make(total=100)  # rollouts of 32
+    assert agent.learn(90).env_steps == 90
+    assert agent.learn(100).env_steps == 128
+    assert agent.learn(100).env_steps == 128
+
+
+def test_a_deadline_stops_at_once() -> None:
+    agent = make()
+    assert agent.learn(10_000, deadline=time.time()).env_steps == 2
+
+
+def test_a_nan_is_noticed() -> None:
+    agent = make("toy_envs:Broken")
+    chunk = agent.learn(1000)
+    assert chunk.env_steps == 32
+    assert chunk.diverged
+    assert chunk.diverged.startswith("non-finite")
+    assert chunk.diverged.endswith("at 32 env_steps")
+    assert agent.learn(1000).diverged == chunk.diverged
+
+
+def test_episodes_and_rewards_are_reported() -> None:
+    chunk = make().learn(320)
+    returns = [episode.episode_return for episode in chunk.episodes]
+    assert len(returns) > 5
+    assert chunk.mean_reward == pytest.approx(np.mean(returns[-100:]))
+    assert all(episode.length == episode.episode_return for episode in chunk.episodes)
+    assert all(math.isfinite(value) for value in chunk.metrics.values())
+    assert {"policy_loss", "value_loss", "entropy", "approx_kl", "learning_rate"} <= set(
+        chunk.metrics
+    )
+
+
+def test_target_reward_stops_the_training() -> None:
+    controls = Controls(target_reward=4.0, reward_buffer_size=3)
+    agent = Agent("ppo", "toy_envs:Forever", TINY, total_timesteps=999, controls=controls)
+    chunk = agent.learn(999)
+    assert chunk.stop_reason == "mean reward 4 reached the target 4"
+    assert chunk.env_steps == 16  # the third episode ends beside the fourth
+
+
+def test_a_plateau_lowers_the_learning_rate() -> None:
+    controls = Controls(plateau_patience=6, plateau_factor=0.5, early_stop_patience=3)
+    agent = Agent("ppo", "toy_envs:Forever", TINY, total_timesteps=999, controls=controls)
+    rates = []
+    for until in range(32, 200, 32):
+        chunk = agent.learn(until)
+        rates.append(chunk.metrics.get("learning_rate", 0.0))
+    # An episode takes 4 steps of 2 environments; the first one sets the best.
+    assert rates[:2] == pytest.approx([3e-4 * 0.5, 3e-4 * 0.25])
+    assert chunk.stop_reason == "no better mean reward after 3 reductions"
+    assert chunk.env_steps == 80
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make("CartPole-v7"), "CartPole-v1"),
+        (lambda: make(gama=0.9), "did you mean 'gamma'"),
+        (lambda: Agent("pop", "CartPole-v1", total_timesteps=1), "did you mean 'ppo'"),
+        (lambda: make("toy_envs:Picture", normalize_observations=True), "images"),
+        (lambda: make(encoder="nature_cnn"), "use encoder mlp"),
+    ],
+)
+def test_mistakes_are_explained(call: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()

@@ -1,0 +1,120 @@
+"""Small environments whose best policy is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Says a random vector of 0s and 1s; the reward says how well the action answered it."""
+
+    def __init__(self, n: int = 2, length: int = 8) -> None:
+        self.observation_space = spaces.Box(0, 1, (n,), np.float32)
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._next(), {}
+
+    def _next(self) -> Any:
+        self.said = self.np_random.integers(0, 2, self.observation_space.shape)
+        return self.said.astype(np.float32)
+
+    def step(self, action: Any) -> Any:
+        reward = float(self.score(action))
+        self.steps += 1
+        return self._next(), reward, self.steps >= self.length, False, {}
+
+    def score(self, action: Any) -> float:
+        raise NotImplementedError
+
+
+class Which(Toy):
+    """Discrete: name the first bit."""
+
+    action_space = spaces.Discrete(2)
+
+    def score(self, action: Any) -> float:
+        return float(action == self.said[0])
+
+
+class Both(Toy):
+    """MultiDiscrete: repeat both bits."""
+
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def score(self, action: Any) -> float:
+        return float(np.mean(action == self.said))
+
+
+class Bits(Toy):
+    """MultiBinary: repeat both bits."""
+
+    action_space = spaces.MultiBinary(2)
+
+    def score(self, action: Any) -> float:
+        return float(np.mean(action == self.said))
+
+
+class Aim(Toy):
+    """Box: hit 0.5 where the bit is 1 and -0.5 where it is 0."""
+
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def score(self, action: Any) -> float:
+        return 1 - float(np.abs(action - (self.said - 0.5)).mean())
+
+
+class Forever(gymnasium.Env[Any, Any]):
+    """One state, reward 1 a step, for ever: only a time limit ends an episode."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, limit: int = 4, terminates: bool = False) -> None:
+        self.limit, self.terminates = limit, terminates
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        over = self.steps >= self.limit
+        terminated, truncated = over and self.terminates, over and not self.terminates
+        return np.ones(1, np.float32), 1.0, terminated, truncated, {}
+
+
+class Broken(Forever):
+    """Gives a NaN reward after a while."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, float("nan"), terminated, truncated, info
+
+
+class Picture(gymnasium.Env[Any, Any]):
+    """A bright or a dark image; name it."""
+
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._next(), {}
+
+    def _next(self) -> Any:
+        self.bright = int(self.np_random.integers(2))
+        return np.full((36, 36, 1), 200 * self.bright + 20, np.uint8)
+
+    def step(self, action: Any) -> Any:
+        reward = float(action == self.bright)
+        self.steps += 1
+        return self._next(), reward, self.steps >= 8, False, {}
