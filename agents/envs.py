@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import gymnasium
@@ -25,6 +26,7 @@ __all__ = ["Envs", "Finished", "Transition", "check_env_name", "episode_seed", "
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+SEED_BLOCK = 256
 
 
 class Finished(NamedTuple):
@@ -57,7 +59,16 @@ class Transition:
 
 def episode_seed(seed: int, number: int) -> int:
     """Return the seed (31 bits) of one episode: a function of the run's seed and its number."""
-    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
+    return _episode_seeds(seed, number // SEED_BLOCK)[number % SEED_BLOCK]
+
+
+@lru_cache(maxsize=64)
+def _episode_seeds(seed: int, block: int) -> list[int]:
+    # One by one they would cost as much as some steps of CartPole.
+    seeds: list[int] = (
+        np.random.default_rng((seed, block)).integers(2**31, size=SEED_BLOCK).tolist()
+    )
+    return seeds
 
 
 class Envs:
@@ -121,7 +132,7 @@ class Envs:
         self._lengths = np.zeros(n_envs, np.int64)
         self._returns = np.zeros(n_envs)
         self._all = np.ones(n_envs, np.bool_)
-        self._log = _ActionLog(n_envs)
+        self._log = _ActionLog(n_envs, self.single_action_space)
 
     def reset(self) -> Array:
         """Start new episodes everywhere and return their first observations."""
@@ -242,14 +253,16 @@ class _ActionEncoder:
 class _ActionLog:
     """The actions of the running episodes: ``(time, n_envs, ...)``, so that a step is one write."""
 
-    def __init__(self, n_envs: int) -> None:
+    def __init__(self, n_envs: int, space: gymnasium.Space[Any]) -> None:
         self._starts = np.zeros(n_envs, np.int64)
-        self._buffer: Array = np.empty((0, n_envs))
+        self._buffer: Array = np.empty(
+            (64, n_envs, *cast("tuple[int, ...]", space.shape)), space.dtype
+        )
         self._time = 0
 
     def append(self, actions: Array) -> None:
         if self._time == len(self._buffer):
-            self._make_room(actions)
+            self._make_room()
         self._buffer[self._time] = actions
         self._time += 1
 
@@ -261,21 +274,18 @@ class _ActionLog:
 
     def load(self, episodes: list[Array]) -> None:
         """Take over running episodes; they all end now."""
-        longest = max(len(actions) for actions in episodes)
-        shape, dtype = episodes[0].shape[1:], episodes[0].dtype
-        self._buffer = np.zeros((max(64, 2 * longest), len(episodes), *shape), dtype)
-        self._time = longest
+        self._time = max(len(actions) for actions in episodes)
+        self._starts[:] = [self._time - len(actions) for actions in episodes]
+        self._buffer = np.zeros((64 + 2 * self._time, *self._buffer.shape[1:]), self._buffer.dtype)
         for i, actions in enumerate(episodes):
-            self._starts[i] = longest - len(actions)
-            self._buffer[self._starts[i] : longest, i] = actions
+            self._buffer[self._starts[i] : self._time, i] = actions
 
-    def _make_room(self, actions: Array) -> None:
+    def _make_room(self) -> None:
         """Forget what no running episode needs; grow when that frees less than half."""
         oldest = int(self._starts.min())
-        kept = self._buffer[oldest : self._time]
-        size = max(64, len(self._buffer))
-        size = 2 * size if len(kept) > size // 2 else size
-        buffer = np.empty((size, *actions.shape), actions.dtype)
-        buffer[: len(kept)] = kept
-        self._buffer, self._time = buffer, len(kept)
+        kept = self._buffer[oldest:]
+        size = len(self._buffer) * (2 if oldest < self._time // 2 else 1)
+        self._buffer = np.empty((size, *kept.shape[1:]), kept.dtype)
+        self._buffer[: len(kept)] = kept
+        self._time = len(kept)
         self._starts -= oldest

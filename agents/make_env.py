@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -19,7 +21,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
@@ -131,23 +133,25 @@ def _unknown_id(env_id: str) -> UserError:
         return UserError(
             f'environment {env_id!r} needs the Atari games: pip install "rltune[atari]"'
         )
-    name = re.sub(r"-v\d+$", "", env_id)
-    versions = sorted(
-        (spec.version or 0, known)
-        for known, spec in gymnasium.registry.items()
-        if re.sub(r"-v\d+$", "", known) == name
-    )
-    if versions:
-        newest = versions[-1][1]
-        said = "has a version in its name" if name == env_id else "does not exist"
-        return UserError(f"environment {env_id!r} {said}; write {newest!r}")
-    own = "Your own is written 'module:Class'."
-    known = {known.lower(): known for known in gymnasium.registry}
-    error = str(unknown("environment", env_id, known))
-    close = re.search(r"did you mean '(.*)'\?", error)
-    if close:
-        return UserError(f"unknown environment {env_id!r}; did you mean {known[close[1]]!r}? {own}")
-    return UserError(f"unknown environment {env_id!r}; no gymnasium id is close to it. {own}")
+    name = _unversioned(env_id)
+    newest = _newest()
+    if name in newest:
+        wrong = "needs a version" if name == env_id else "does not exist in this version"
+        return UserError(f"environment {env_id!r} {wrong}; write {newest[name]!r}")
+    names = {known.lower(): known for known in newest}
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {newest[names[close[0]]]!r}?" if close else "no known id is close to it."
+    return UserError(f"unknown environment {env_id!r}; {hint} Your own is written 'module:Class'.")
+
+
+def _unversioned(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
+
+
+def _newest() -> dict[str, str]:
+    """Return the newest id of every registered environment by its name without a version."""
+    specs = sorted(gymnasium.registry.values(), key=lambda spec: spec.version or 0)
+    return {_unversioned(spec.id): spec.id for spec in specs}
 
 
 def _import_module(module: str, env: str) -> None:
@@ -174,11 +178,10 @@ def _import_own(env: str) -> Callable[..., Any]:
 def _make_own(env: str, kwargs: dict[str, Any]) -> Env:
     made = _import_own(env)
     try:
-        return cast(Env, made(**kwargs))
+        inspect.signature(made).bind(**kwargs)
     except TypeError as error:
-        if "unexpected keyword argument" in str(error):
-            raise UserError(f"environment {env!r} does not take its arguments: {error}") from error
-        raise
+        raise UserError(f"environment {env!r} does not take these arguments: {error}") from error
+    return cast(Env, made(**kwargs))
 
 
 def _make_registered(
@@ -187,7 +190,8 @@ def _make_registered(
     if atari:
         from rltune.agents.atari import preprocess
 
-        kwargs = {"frameskip": 1, **kwargs}
+        # Greyscale spares making a colour picture of every frame that is skipped.
+        kwargs = {"frameskip": 1, "obs_type": "grayscale", **kwargs}
     unchecked = copy.copy(spec)
     unchecked.order_enforce = False
     try:
@@ -198,6 +202,8 @@ def _make_registered(
         return preprocess(made) if atari else made
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise _missing(spec, error) from error
+    except gymnasium.error.Error as error:
+        raise UserError(f"environment {spec.id!r} can't be made: {error}") from error
     except TypeError as error:
         if "unexpected keyword argument" in str(error):
             raise UserError(f"environment {spec.id!r}: {str(error).splitlines()[0]}") from error
@@ -205,13 +211,9 @@ def _make_registered(
 
 
 def _missing(spec: gymnasium.envs.registration.EnvSpec, error: Exception) -> UserError:
-    for package, extra in EXTRAS.items():
-        if str(spec.entry_point).startswith(package):
-            return UserError(
-                f"environment {spec.id!r} needs a package that is not installed ({error}): "
-                f'pip install "rltune[{extra}]"'
-            )
-    return UserError(f"environment {spec.id!r} needs a package that is not installed: {error}")
+    extras = [e for package, e in EXTRAS.items() if str(spec.entry_point).startswith(package)]
+    hint = f': pip install "rltune[{extras[0]}]"' if extras else ""
+    return UserError(f"environment {spec.id!r} needs a package that is missing ({error}){hint}")
 
 
 def _check_env(env: str, made: object) -> None:
