@@ -77,13 +77,8 @@ class Ranked:
 
     @property
     def label(self) -> str:
-        """The name that people read: "the defaults", "known-good start 1" or "trial 17"."""
-        if self.is_default:
-            return "the defaults"
-        starts = [origin for origin in self.origins if origin.startswith("start")]
-        if starts:
-            return f"known-good settings {int(starts[0].partition(':')[2] or 0) + 1}"
-        return f"trial {self.trial}"
+        """The name that people read: "the defaults", "known-good settings 1" or "trial 17"."""
+        return label(self.trial, self.origins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +158,16 @@ def build_answer(
         sentences=tuple(_sentences(ranking, winner, best_of_all, incumbent, gap)),
         warnings=tuple(_score_warnings(ranking, circumstances) + _search_warnings(circumstances)),
     )
+
+
+def label(trial: int, origins: Iterable[str]) -> str:
+    """Return the name that people read of a configuration."""
+    if "default" in origins:
+        return "the defaults"
+    starts = [origin for origin in origins if origin.startswith("start")]
+    if starts:
+        return f"known-good settings {int(starts[0].partition(':')[2] or 0) + 1}"
+    return f"trial {trial}"
 
 
 def retrain_command(

@@ -1,27 +1,31 @@
 """The search as a state machine: what runs next, and what every result means.
 
-It speaks to the study, the scheduler, the history, wandb and the screen, and knows nothing of Ray: Ray
-Tune (`launch.py`) asks it for jobs and hands it their results. First come the trials of the search,
-then the re-trainings of the finalists on test seeds (`tournament.py`).
+It speaks to the study, the scheduler, the history, wandb and the screen, and knows nothing of Ray:
+Ray Tune (`launch.py`) asks it for jobs and hands it their results. First come the trials of the
+search, then the re-trainings of the finalists on test seeds (`tournament.py`).
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rltune.tournament import Finalist, Tournament, pick_finalists
+import yaml
+from rltune.answer import label
+from rltune.tournament import Tournament, is_reference, job_name, pick_finalists
+from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
     from rltune.asha import Scheduler
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
     from rltune.rundir import RunDir
-    from rltune.screen import SearchView
+    from rltune.search_view import SearchView
     from rltune.spec import SearchSpec
-    from rltune.study import Asked, SearchStudy
+    from rltune.study import Asked, SearchStudy, TrialRecord
     from rltune.tracking import Tracker
     from rltune.trainable import Result, Task
 
@@ -32,6 +36,7 @@ MAX_TOURNAMENT_SHARE = 0.6
 # Time to write the answer and to close everything, in seconds.
 CLOSING_TIME = 2.0
 TRIALS_TABLE_EVERY = 2.0
+SCORES = "best/scores.yaml"
 
 
 @dataclass
@@ -50,6 +55,17 @@ class Flight:
     objective: float | None = None
     objective_mean: float | None = None
     traceback: str = ""
+
+    @property
+    def is_test(self) -> bool:
+        """Whether this is a re-training of the tournament."""
+        return self.task["role"] == "test"
+
+    @property
+    def name(self) -> str:
+        """What people read."""
+        number = self.task["number"]
+        return f"trial {number} on seed {self.task['seed']}" if self.is_test else f"trial {number}"
 
 
 class Driver:
@@ -79,15 +95,18 @@ class Driver:
         self.started = started
         self.stop_requested = False
         self.flights: dict[str, Flight] = {}
-        self.iterations: dict[tuple[int, int], int] = history.last_iterations()
         self.resumed: list[Asked] = study.unfinished()
-        self.asked = sum(t.state not in ("RUNNING", "WAITING") for t in study.trials())
+        trials = study.trials()
+        self.asked = sum(t.state != "WAITING" for t in trials)
+        self.references = sum(is_reference(t.origin) for t in trials)
         self.space_exhausted = False
+        self.scores = read_scores(run)
         self.tournament: Tournament | None = None
-        self.first_result: float | None = None
-        self.steps_done = 0
-        self.steps_by_job: dict[str, int] = {}
+        self.tournament_is_final = False
         self.table_written = 0.0
+        ended = Counter(t.state for t in trials)
+        view.restore(ended)
+        view.set_rungs(scheduler.table())
 
     # What to run
 
@@ -97,30 +116,38 @@ class Driver:
             return None
         asked = self._next_trial()
         if asked is not None:
-            flight = Flight(self._task(asked.number, asked.config, "tune"), asked.config, asked.origin)
+            task = self._task(asked.number, asked.config, "tune")
+            flight = Flight(task, asked.config, asked.origin)
+        elif not self._tournament_may_run():
+            return None
         else:
-            job = self._next_test()
+            job = self._tournament().next_job(self.flights)
             if job is None:
                 return None
             finalist, seed = job
             task = self._task(finalist.trial, finalist.config, "test", seed)
             flight = Flight(task, finalist.config, "+".join(finalist.origins))
-        self.flights[flight.task["job"]] = flight
-        self.tracker.trial_started(
-            {"trial": flight.task["number"], "origin": flight.origin},
-            flight.config,
-            flight.task["seed"],
-            flight.task["role"],
-        )
+        self._launch(flight)
         return flight.task
+
+    def _launch(self, flight: Flight) -> None:
+        task = flight.task
+        self.flights[task["job"]] = flight
+        self.view.trial_started(task["number"], flight.origin, seed=task["seed"], role=task["role"])
+        self.tracker.trial_started(
+            {"trial": task["number"], "origin": flight.origin},
+            flight.config,
+            task["seed"],
+            task["role"],
+        )
 
     def exhausted(self) -> bool:
         """Return whether no further job will ever come."""
-        if self._search_goes_on() or self._searching():
+        if self._search_goes_on():
             return False
         if not self.spec.tournament or self._out_of_time():
             return True
-        return self._tournament().all_started(self.flights)
+        return not self._searching() and self._tournament().next_job(self.flights) is None
 
     def should_stop(self) -> bool:
         """Return whether everything has to stop now."""
@@ -147,13 +174,16 @@ class Driver:
         more = self.spec.trials is None or self.asked < self.spec.trials
         return bool(self.resumed) or (more and not self.space_exhausted)
 
+    def _tournament_may_run(self) -> bool:
+        return self.spec.tournament and not self._search_goes_on() and not self._out_of_time()
+
     def _searching(self) -> bool:
         return any(flight.task["role"] == "tune" for flight in self.flights.values())
 
     def _tournament(self) -> Tournament:
         """Return the tournament as far as it is known.
 
-        While the last trials of the search run, idle workers begin with the finalists that are certain.
+        While the last trials of the search run, idle workers begin with the certain finalists.
         """
         final = not self._searching()
         if self.tournament is None or final != self.tournament_is_final:
@@ -162,9 +192,16 @@ class Driver:
             self.tournament = Tournament(finalists, seeds, self.scores)
             self.scores = self.tournament.scores
             self.tournament_is_final = final
+            if final:
+                labels = {one.trial: label(one.trial, one.origins) for one in finalists}
+                self.view.begin_tournament(
+                    labels, self.tournament.total, nested_scores(self.scores)
+                )
         return self.tournament
 
-    def _task(self, number: int, config: dict[str, Any], role: str, seed: int | None = None) -> Task:
+    def _task(
+        self, number: int, config: dict[str, Any], role: str, seed: int | None = None
+    ) -> Task:
         spec = self.spec
         folder = self.run.trial_dir(number)
         if seed is None:
@@ -204,16 +241,22 @@ class Driver:
         if flight is None:  # it ended while this result was on its way
             return True
         self._write(flight, result)
-        done = self._judge_test(flight, result) if _is_test(flight) else self._judge(flight, result)
-        self._show(flight)
-        return done
+        judge = self._judge_test if flight.is_test else self._judge
+        self.view.trial_progress(
+            flight.task["number"],
+            flight.env_steps,
+            result.objective,
+            seed=flight.task["seed"],
+        )
+        return judge(flight, result)
 
     def on_retry(self, job: str, failure: Failure) -> None:
         """Note a failure that is tried again from the checkpoint."""
         if job in self.flights:
-            self.flights[job].retries += 1
-            self.flights[job].traceback = failure.traceback
-            self.view.message(f"{_name(self.flights[job])}: {failure.reason}; trying again")
+            flight = self.flights[job]
+            flight.retries += 1
+            flight.traceback = failure.traceback
+            self.view.message(f"{flight.name}: {failure.reason}; trying again")
 
     def on_failure(self, job: str, failure: Failure) -> None:
         """Record a job that failed for good; the search goes on."""
@@ -221,7 +264,7 @@ class Driver:
         if flight is None:
             return
         flight.traceback = failure.traceback
-        if _is_test(flight):
+        if flight.is_test:
             self._end_test(flight, math.nan, failure.reason)
         else:
             self._end(flight, "FAIL", failure.reason)
@@ -230,10 +273,9 @@ class Driver:
         """Make the result durable before anything is concluded from it."""
         task = flight.task
         key = (task["number"], task["seed"])
-        if result.iteration <= self.iterations.get(key, 0):
+        if result.iteration <= self.history.last_iteration(*key):
             # The trial came back from a checkpoint: its rows from here on are written anew.
             self.history.rewind(*key, result.iteration - 1)
-        self.iterations[key] = result.iteration
         about = {
             "trial": task["number"],
             "seed": task["seed"],
@@ -242,10 +284,6 @@ class Driver:
         }
         self.history.append({**about, **result.row}, [{**about, **e} for e in result.episodes])
         self.tracker.log(task["number"], task["seed"], task["role"], result.row)
-        if self.first_result is None:
-            self.first_result = time.time()
-            self.steps_then = result.row["env_steps"]
-        self.steps_done += max(result.row["env_steps"] - flight.env_steps, 0)
         flight.iteration = result.iteration
         flight.env_steps = result.row["env_steps"]
         flight.seconds = result.row["time"]
@@ -266,7 +304,8 @@ class Driver:
             flight.values.append(result.objective)
             flight.objective = result.objective
             self.study.report(number, point, result.objective)
-            if not result.finished and self.scheduler.decide(number, point, result.objective) == "stop":
+            verdict = self.scheduler.decide(number, point, result.objective)
+            if verdict == "stop" and not result.finished:
                 self._end(flight, "PRUNED", self.scheduler.reason(number))
                 return True
         if result.finished:
@@ -284,8 +323,7 @@ class Driver:
         elif result.finished and result.objective is not None:
             self._end_test(flight, result.objective, "")
         elif result.out_of_time or self._out_of_time():
-            self.view.message(f"{_name(flight)}: cut by the time limit, not counted")
-            self._land(flight, {"state": "PRUNED", "reason": "time limit"})
+            self._land(flight, "PRUNED", "time limit; not counted", None)
         else:
             return False
         return True
@@ -300,30 +338,35 @@ class Driver:
             "started": flight.started,
             "finished": time.time(),
             "objective_mean": flight.objective_mean,
-            "traceback": flight.traceback,
+            "traceback": flight.traceback or None,
         }
         value = flight.objective if state != "FAIL" else None
         self.study.tell(flight.task["number"], state, value, reason, attrs)
-        self._land(flight, {"state": state, "reason": reason, "objective": value})
+        self._land(flight, state, reason, value)
+        incumbent = self.study.incumbent()
+        if incumbent is not None and incumbent.value is not None:
+            self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
+        self.view.set_rungs(self.scheduler.table())
         self.write_trials_table()
 
     def _end_test(self, flight: Flight, score: float, reason: str) -> None:
         number, seed = flight.task["number"], flight.task["seed"]
         self._tournament().record(number, seed, score)
-        self.run.write_yaml("best/scores.yaml", _nested(self.scores))
-        if reason:
-            self.view.message(f"{_name(flight)}: {reason}")
-        self._land(flight, {"state": "FAIL" if reason else "COMPLETE", "objective": score})
+        write_scores(self.run, self.scores)
+        self._land(flight, "FAIL" if reason else "COMPLETE", reason, score)
 
-    def _land(self, flight: Flight, summary: dict[str, Any]) -> None:
-        task = flight.task
-        del self.flights[task["job"]]
-        self.tracker.trial_finished(
-            task["number"],
-            {**summary, "seconds": flight.seconds, "budget_reached": flight.env_steps},
-            task["seed"],
-            task["role"],
-        )
+    def _land(self, flight: Flight, state: str, reason: str, value: float | None) -> None:
+        number, seed = flight.task["number"], flight.task["seed"]
+        del self.flights[flight.task["job"]]
+        self.view.trial_ended(number, state, reason, value, seed=seed)
+        summary = {
+            "state": state,
+            "reason": reason,
+            "objective": value,
+            "seconds": flight.seconds,
+            "budget_reached": flight.env_steps,
+        }
+        self.tracker.trial_finished(number, summary, seed)
 
     # Time
 
@@ -342,17 +385,72 @@ class Driver:
             return deadline
         assert self.spec.time_limit is not None
         share = TOURNAMENT_SHARE
-        if rate := self.env_steps_per_second():
-            references = sum(is_reference(t.origin) for t in self.study.trials())
-            jobs = (references + self.spec.finalists) * self.spec.test_seeds
+        if rate := self.view.rate():
+            jobs = (self.references + self.spec.finalists) * self.spec.test_seeds
             share = jobs * self.spec.budget / rate / self.spec.time_limit
         return deadline - min(share, MAX_TOURNAMENT_SHARE) * self.spec.time_limit
 
     def _search_time_is_up(self) -> bool:
         return time.time() >= self._search_deadline()
 
-    def env_steps_per_second(self) -> float | None:
-        """Return the speed of all workers together, or None while it is unknown."""
-        if self.first_result is None or time.time() - self.first_result < 1:
-            return None
-        return (self.steps_done - self.steps_then) / (time.time() - self.first_result)
+    # What is left behind
+
+    def request_stop(self) -> None:
+        """Stop everything soon, such that `rltune resume` goes on without a gap."""
+        self.stop_requested = True
+        self.view.begin("stopping")
+
+    def write_trials_table(self, force: bool = False) -> None:
+        """Write trials.parquet from the study; at most every few seconds unless forced."""
+        if not force and time.time() - self.table_written < TRIALS_TABLE_EVERY:
+            return
+        write_trials(self.run.trials_path, [trial_row(t) for t in self.study.trials()])
+        self.table_written = time.time()
+
+
+ATTRS = (
+    "objective_mean",
+    "budget_reached",
+    "seeds",
+    "seconds",
+    "started",
+    "finished",
+    "retries",
+    "traceback",
+)
+
+
+def trial_row(record: TrialRecord) -> dict[str, Any]:
+    """Return the trial's row of trials.parquet."""
+    return {
+        "trial": record.number,
+        "state": record.state,
+        "reason": record.reason,
+        "origin": record.origin,
+        "hash": record.hash,
+        **{f"config.{name}": value for name, value in record.config.items()},
+        "objective": record.value,
+        "rung": max(record.intermediate, default=None),
+        "role": "tune",
+        **{name: record.attrs.get(name) for name in ATTRS},
+    }
+
+
+def write_scores(run: RunDir, scores: dict[tuple[int, int], float]) -> None:
+    """Write the tournament's scores so far: trial -> seed -> score."""
+    run.write_yaml(SCORES, nested_scores(scores))
+
+
+def nested_scores(scores: dict[tuple[int, int], float]) -> dict[int, dict[int, float]]:
+    """Return trial -> seed -> score."""
+    nested: dict[int, dict[int, float]] = {}
+    for (trial, seed), score in sorted(scores.items()):
+        nested.setdefault(trial, {})[seed] = score
+    return nested
+
+
+def read_scores(run: RunDir) -> dict[tuple[int, int], float]:
+    """Read what `write_scores` wrote; empty when it wrote nothing yet."""
+    path = run.path / SCORES
+    nested = yaml.safe_load(path.read_text()) if path.exists() else {}
+    return {(trial, seed): score for trial, row in nested.items() for seed, score in row.items()}

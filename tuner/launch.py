@@ -1,8 +1,9 @@
 """The only module that speaks to Ray Tune: it runs jobs and hands over their results.
 
-What to run next, and what a result means, is decided by a `Source` (the driver). Tune places, starts,
-reuses and retries. Tune's own checkpoints and snapshots are not used: the study and the trials'
-checkpoints in the run directory are the truth, so a killed search needs nothing of Tune's to go on.
+What to run next, and what a result means, is decided by a `Source` (the driver). Tune places,
+starts, reuses and retries. Tune's own checkpoints and snapshots are not used: the study and the
+trials' checkpoints in the run directory are the truth, so a killed search needs nothing of Tune's
+to go on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TUNE_ENVIRONMENT = {
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AIR_NEW_OUTPUT": "1",
+    "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
@@ -137,28 +138,30 @@ def run_jobs(source: Source, resources: Resources, retries: int, quiet: bool = T
     """Run the source's jobs on Ray Tune until it is exhausted or wants to stop."""
     from ray import tune
 
+    here = _Here(source)
     with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
         tuner = tune.Tuner(
-            tune.with_resources(
-                AgentTrainable, tune.PlacementGroupFactory([_bundle(resources)])
-            ),
+            tune.with_resources(AgentTrainable, tune.PlacementGroupFactory([_bundle(resources)])),
             tune_config=tune.TuneConfig(
-                search_alg=_make_searcher(source),
-                scheduler=_make_scheduler(source),
+                search_alg=_make_searcher(here),
+                scheduler=_make_scheduler(here),
                 num_samples=-1,
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
                 storage_path=scratch,
-                stop=_make_stopper(source),
+                stop=_make_stopper(here),
                 failure_config=tune.FailureConfig(max_failures=retries),
-                callbacks=[_make_callback(source)],
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                callbacks=[_make_callback(here)],
                 verbose=0 if quiet else 1,
             ),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tuner.fit()
+    if here.error is not None:
+        raise here.error
 
 
 def _bundle(resources: Resources) -> dict[str, float]:
@@ -172,16 +175,40 @@ def _job_of(trial: Any) -> str:
     return str(trial.config[TASK]["job"])
 
 
-def _make_searcher(source: Source) -> Any:
+class _Here:
+    """Holds the source. Tune pickles all that it is given, and the source has to stay here.
+
+    Tune also buries whatever is raised in its callbacks; the first error is kept and ends the run.
+    """
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+        self.error: BaseException | None = None
+
+    def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
+        return _Here, ()
+
+    def call(self, method: str, *args: Any, failing: Any = None) -> Any:
+        """Call the source; return ``failing`` when it raises, or has raised before."""
+        if self.error is not None:
+            return failing
+        try:
+            return getattr(self.source, method)(*args)
+        except BaseException as error:
+            self.error = error
+            return failing
+
+
+def _make_searcher(here: _Here) -> Any:
     from ray.tune.search import Searcher
 
     class SourceSearcher(Searcher):  # type: ignore[misc]
         """Hands the source's jobs to Tune."""
 
         def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-            if source.should_stop() or source.exhausted():
+            if here.call("should_stop", failing=True) or here.call("exhausted", failing=True):
                 return str(Searcher.FINISHED)
-            task = source.next_job()
+            task = here.call("next_job")
             return None if task is None else {TASK: task}
 
         def on_trial_complete(
@@ -198,20 +225,20 @@ def _make_searcher(source: Source) -> Any:
     return SourceSearcher(metric="objective", mode="max")
 
 
-def _make_scheduler(source: Source) -> Any:
+def _make_scheduler(here: _Here) -> Any:
     from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
     class SourceScheduler(FIFOScheduler):  # type: ignore[misc]
         """Asks the source whether a trial goes on; it is the first to see a result."""
 
         def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
-            done = source.on_result(_job_of(trial), result[PAYLOAD])
+            done = here.call("on_result", _job_of(trial), result[PAYLOAD], failing=True)
             return str(TrialScheduler.STOP if done else TrialScheduler.CONTINUE)
 
     return SourceScheduler()
 
 
-def _make_stopper(source: Source) -> Any:
+def _make_stopper(here: _Here) -> Any:
     from ray.tune import Stopper
 
     class SourceStopper(Stopper):  # type: ignore[misc]
@@ -221,25 +248,25 @@ def _make_stopper(source: Source) -> Any:
             return False
 
         def stop_all(self) -> bool:
-            return source.should_stop()
+            return bool(here.call("should_stop", failing=True))
 
     return SourceStopper()
 
 
-def _make_callback(source: Source) -> Any:
+def _make_callback(here: _Here) -> Any:
     from ray.tune import Callback
 
     class SourceCallback(Callback):  # type: ignore[misc]
         """Tells the source of starts and failures."""
 
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            source.on_start(_job_of(trial))
+            here.call("on_start", _job_of(trial))
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            source.on_retry(_job_of(trial), _failure_of(trial))
+            here.call("on_retry", _job_of(trial), _failure_of(trial))
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            source.on_failure(_job_of(trial), _failure_of(trial))
+            here.call("on_failure", _job_of(trial), _failure_of(trial))
 
     return SourceCallback()
 

@@ -1,10 +1,9 @@
-"""A search from the first check to the answer: `rltune.Search`, and what `rltune run` is made of."""
+"""A search from the first check to the answer: `rltune.Search`, and what `rltune run` runs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import time
@@ -14,16 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict, hyperparameters, make_config
-from rltune.agents.errors import UserError
+from rltune.agents.errors import UserError, unknown
 from rltune.rundir import STORAGE, Run, RunDir, default_name, run_path
-from rltune.space import Space
+from rltune.space import Space, shipped_spaces
 from rltune.spec import SearchSpec, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
-
     from rltune.agents.algorithm import Algorithm
-    from rltune.answer import Answer
     from rltune.dimensions import Dimension
 
 DEFAULT_TRIALS = 20
@@ -68,12 +65,14 @@ class SearchResult:
 class Search:
     """A search for the best configuration of an agent on an environment.
 
-    The keywords are named like the flags of ``rltune run``; `SearchSpec` lists those that are passed on.
+    The keywords are named like the flags of ``rltune run``; `SearchSpec` lists those that are
+    passed on.
 
     Args:
         agent: name ("ppo"), "module:Class", or a class that can be imported.
         env: gymnasium id, "module:Class", or a class that can be imported; None: the space's.
-        space: a dict in the language of the YAML files, a path, a shipped name, or None for what ships.
+        space: a dict in the language of the YAML files, a path, a shipped name, or None for the one
+            that ships for the agent.
         budget: environment steps of a full trial; None: the space's.
         trials: how many; with only a ``time_limit``, as many as fit.
         time_limit: seconds, or a text such as "30m", for everything, the tournament included.
@@ -114,16 +113,14 @@ class Search:
             raise UserError("which environment? Give --env ID, or env: in the space file.")
         budget = budget if budget is not None else self.space.budget
         if budget is None:
-            raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space file.")
+            raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
         if trials is None and time_limit is None:
             trials = DEFAULT_TRIALS
         if isinstance(time_limit, str):
             time_limit = parse_duration(time_limit)
-        unknown = set(options) - set(SearchSpec.__dataclass_fields__)
-        if unknown:
-            from rltune.agents.errors import unknown as unknown_error
-
-            raise unknown_error("option", sorted(unknown)[0], SearchSpec.__dataclass_fields__)
+        for option in options:
+            if option not in SearchSpec.__dataclass_fields__:
+                raise unknown("option", option, SearchSpec.__dataclass_fields__)
         self.spec = SearchSpec(
             agent=agent,
             env=env,
@@ -175,11 +172,11 @@ def check(spec: SearchSpec, algorithm: type[Algorithm[Any]]) -> None:
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
     from rltune.asha import make_scheduler
-    from rltune.samplers import check_sampler
+    from rltune.samplers import check_options
 
-    make_env(spec.env, **spec.env_kwargs).close()
-    check_sampler(spec.sampler, spec.sampler_options)
-    make_scheduler(spec.scheduler, spec.evaluate_at, **spec.scheduler_options)
+    make_env(spec.env, env_kwargs=spec.env_kwargs).close()
+    check_options(spec.sampler, spec.sampler_options)
+    make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     Controls(**spec.controls)
 
 
@@ -193,10 +190,12 @@ def drive(
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
     from rltune.asha import make_scheduler
+    from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.history import HistoryWriter
     from rltune.launch import Resources, ray_session, run_jobs, slots
-    from rltune.screen import LiveScreen, SearchView
+    from rltune.screen import LiveScreen
+    from rltune.search_view import SearchView
     from rltune.study import SearchStudy
     from rltune.tracking import Tracker
 
@@ -210,8 +209,8 @@ def drive(
             seed=spec.seed,
             starts=starts(space, spec.env, algorithm),
         )
-        scheduler = make_scheduler(spec.scheduler, spec.evaluate_at, **spec.scheduler_options)
-        scheduler.restore({t.number: t.intermediate for t in study.trials()})
+        scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        scheduler.restore(study.reports(), study.stopped())
         history = HistoryWriter(run.path)
         view = SearchView(
             name=run.name,
@@ -220,14 +219,16 @@ def drive(
             budget=spec.budget,
             trials=spec.trials,
             time_limit=spec.time_limit,
+            searched=list(space.dimensions),
+            started=started,
         )
         tracker = Tracker(
-            run.path,
-            run.content,
+            run,
             mode=spec.wandb,
             project=spec.wandb_project,
             entity=spec.wandb_entity,
             group=spec.wandb_group,
+            warn=view.message,
         )
         try:
             with LiveScreen(view, mode=screen), ray_session(quiet=not ray_output):
@@ -245,10 +246,14 @@ def drive(
                 )
                 with _interrupts(driver.request_stop):
                     run_jobs(driver, resources, spec.retries, quiet=not ray_output)
-                driver.conclude()
+            driver.write_trials_table(force=True)
+            if not driver.stop_requested:
+                defaults = full_config(algorithm, {})
+                tracker.search_finished(conclude(run, spec, study, driver.scores, defaults))
         finally:
             history.close()
             tracker.close(timeout=10)
+            study.close()
     return SearchResult(Run(run), interrupted=driver.stop_requested)
 
 
@@ -280,8 +285,8 @@ def _spec_of(thing: str | type) -> str:
         return thing
     if thing.__module__ == "__main__":
         raise UserError(
-            f"{thing.__qualname__} is defined in the script that is running, where the workers cannot "
-            "import it; put it into a module of its own."
+            f"{thing.__qualname__} is defined in the script that is running, where the workers "
+            "cannot import it; put it into a module of its own."
         )
     return f"{thing.__module__}:{thing.__qualname__}"
 
@@ -306,7 +311,11 @@ def _resolve_space(
     resolved = resolved.with_overrides(dimensions).checked_against(known)
     if not resolved.dimensions:
         raise UserError("the space has nothing to search; give at least one dimension.")
-    return resolved
+    # The defaults are written out, so that a configuration is whole, whatever the defaults become.
+    defaults = full_config(algorithm, resolved.fixed)
+    varied = {*resolved.dimensions, *resolved.derived}
+    fixed = {name: value for name, value in defaults.items() if name not in varied}
+    return replace(resolved, fixed=fixed)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The tournament: who is trained again on test seeds, and in which order.
 
-The search's best configurations, the agent's defaults and the known-good settings meet on seeds that the
-search never saw. All get the first seed before anyone gets the second, so a tournament that is cut short
-still compares like with like. What the scores mean is said in `answer.py`.
+The best configurations of the search, the defaults and the known-good settings meet on seeds that
+the search never saw. All get the first seed before anyone gets the second, so a tournament that is
+cut short still compares like with like. What the scores mean is said in `answer.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def is_reference(origin: str) -> bool:
 def pick_finalists(trials: Iterable[TrialRecord], top: int) -> list[Finalist]:
     """Return the defaults, the known-good settings and the ``top`` best of the search.
 
-    Only trials that ran their whole budget count among the best; ties in the objective go to the higher
-    mean over all evaluations. A configuration appears once, whatever its origins.
+    Only trials that ran their whole budget count among the best; ties in the objective go to the
+    higher mean over all evaluations. A configuration appears once, whatever its origins.
     """
     records = list(trials)
     complete = [t for t in records if t.state == "COMPLETE" and t.value is not None]
@@ -38,7 +38,7 @@ def pick_finalists(trials: Iterable[TrialRecord], top: int) -> list[Finalist]:
         if known is None:
             finalists[record.hash] = Finalist(
                 trial=record.number,
-                origins=(record.origin,),
+                origins=record.origins,
                 config=record.config,
                 objective=record.value if record.state == "COMPLETE" else None,
             )
@@ -49,7 +49,8 @@ def pick_finalists(trials: Iterable[TrialRecord], top: int) -> list[Finalist]:
 
 def _quality(record: TrialRecord) -> tuple[float, float]:
     assert record.value is not None
-    return record.value, record.attrs.get("objective_mean", -math.inf)
+    mean = record.attrs.get("objective_mean")
+    return record.value, -math.inf if mean is None else mean
 
 
 def job_name(trial: int, seed: int) -> str:
@@ -86,8 +87,8 @@ class Tournament:
     def results(self) -> list[Finalist]:
         """Return the finalists with their scores.
 
-        Everyone is judged on the same seeds: one that some finalist lacks is left out, unless that would
-        leave nothing.
+        Everyone is judged on the same seeds: one that some finalist lacks is left out, unless that
+        would leave nothing.
         """
         common = [
             seed

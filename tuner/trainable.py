@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ray import tune
 
 if TYPE_CHECKING:
-    from rltune.agents.agent import Agent, Chunk
+    from rltune.agents.agent import Agent
 
 TASK = "task"
 PAYLOAD = "payload"
@@ -74,8 +74,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     """Trains an agent up to the next point with each Tune step.
 
     It writes its own checkpoint into the run directory, and starts from it when it finds one there:
-    after a crash of the worker, of the machine or of the whole search. The checkpoint holds the last
-    result too, and the first result after a restart is that one again, so no row is ever missing.
+    after a crash of the worker, of the machine or of the whole search. The checkpoint holds the
+    last result too, and the first result after a restart is that one again, so no row is missing.
     """
 
     def setup(self, config: dict[str, Any]) -> None:

@@ -53,7 +53,9 @@ def add_parser(subparsers: Any) -> None:
     how = run.add_argument_group("how it is searched")
     how.add_argument("--trials", "--n-trials", type=_whole, metavar="N", help="default: 20")
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
-    how.add_argument("--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii")
+    how.add_argument(
+        "--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii"
+    )
     how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
     how.add_argument("--scheduler", "--pruner", metavar="NAME", help="asha (default), median, none")
     how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
@@ -62,18 +64,28 @@ def add_parser(subparsers: Any) -> None:
     how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
     how.add_argument("--eval-episodes", type=_whole, metavar="N", help="greedy ones; default: 10")
     how.add_argument("--retries", type=_whole, metavar="N", help="of a failed trial; default: 2")
-    how.add_argument("--target-reward", type=float, help="a trial ends when it has this mean reward")
+    how.add_argument(
+        "--target-reward", type=float, help="a trial ends when it has this mean reward"
+    )
     where = run.add_argument_group("where it runs")
-    where.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once; default: all fit")
-    where.add_argument("--cpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1")
-    where.add_argument("--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 0")
+    where.add_argument(
+        "--concurrency", type=_whole, metavar="N", help="trials at once; default: all fit"
+    )
+    where.add_argument(
+        "--cpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1"
+    )
+    where.add_argument(
+        "--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 0"
+    )
     where.add_argument("--device", help="cpu, cuda or auto (default)")
     answer = run.add_argument_group("the answer")
     answer.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
     answer.add_argument("--finalists", type=_whole, metavar="N", help="of the search; default: 3")
     answer.add_argument("--test-seeds", type=_whole, metavar="N", help="default: 5")
     files = run.add_argument_group("files and tracking")
-    files.add_argument("--name", "--study-name", help="of the run; default: agent, environment, date")
+    files.add_argument(
+        "--name", "--study-name", help="of the run; default: agent, environment, date"
+    )
     files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
     files.add_argument("--wandb", metavar="MODE", help="auto (default), online, offline or off")
     files.add_argument("--track", dest="wandb", action="store_const", const="online")
@@ -99,7 +111,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plain", action="store_true", help="plain lines instead of the live screen")
+    parser.add_argument(
+        "--plain", action="store_true", help="plain lines instead of the live screen"
+    )
     parser.add_argument("--ray-output", action="store_true", help="show what Ray itself prints")
 
 
@@ -222,7 +236,9 @@ def parse_flags(extra: Sequence[str]) -> dict[str, list[str]]:
             flags[name].append(word)
     for name, values in flags.items():
         if not values:
-            raise UserError(f"--{name} needs a value, or it is no flag of this command; see --help.")
+            raise UserError(
+                f"--{name} needs a value, or it is no flag of this command; see --help."
+            )
     return flags
 
 

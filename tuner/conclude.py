@@ -1,0 +1,87 @@
+"""The end of a search: the answer, written into the run directory as far as there is one."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from rltune.answer import Answer, Circumstances, build_answer, retrain_command
+from rltune.rundir import atomic_write
+from rltune.samplers import check_options
+from rltune.tournament import Tournament, is_reference, pick_finalists
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rltune.rundir import RunDir
+    from rltune.spec import SearchSpec
+    from rltune.study import SearchStudy
+
+
+def conclude(
+    run: RunDir,
+    spec: SearchSpec,
+    study: SearchStudy,
+    scores: dict[tuple[int, int], float],
+    defaults: dict[str, Any],
+) -> dict[str, Any]:
+    """Write best/ and return what wandb shows of it; empty when no trial ran its whole budget.
+
+    Args:
+        run: the run directory
+        spec: the search
+        study: its trials
+        scores: of the tournament, by (trial, seed)
+        defaults: the agent's own configuration
+    """
+    answer = _answer(spec, study, scores) if spec.tournament else None
+    if answer is not None:
+        run.write_yaml("best/answer.yaml", answer.to_dict())
+    if answer is not None and answer.best is not None:
+        best, config = answer.best.trial, answer.best.config
+        finished = answer.best.scores
+        seed = max(finished, key=lambda one: finished[one])
+        checkpoint = run.trial_dir(best) / f"test-{seed}.pt"
+    else:
+        incumbent = study.incumbent()
+        if incumbent is None:
+            return {}
+        best, config, seed = incumbent.number, incumbent.config, spec.tune_seed
+        checkpoint = run.checkpoint(best)
+    _copy(checkpoint, run.best_dir / "checkpoint.pt")
+    run.write_yaml("best/config.yaml", config)
+    command = retrain_command(spec.agent, spec.env, spec.budget, config, defaults, seed)
+    run.write_text("best/command.txt", command + "\n")
+    return {
+        "best_trial": best,
+        "best_config": config,
+        "test_score": answer.best.iqm if answer is not None and answer.best is not None else None,
+        "beats_default": answer.beats_default if answer is not None else None,
+        "command": command,
+    }
+
+
+def _answer(spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], float]) -> Answer:
+    trials = study.trials()
+    seeds = [spec.test_seed(index) for index in range(spec.test_seeds)]
+    tournament = Tournament(pick_finalists(trials, spec.finalists), seeds, scores)
+    sampler = check_options(spec.sampler, spec.sampler_options)
+    ended = [trial for trial in trials if trial.state in ("COMPLETE", "PRUNED", "FAIL")]
+    return build_answer(
+        tournament.results(),
+        Circumstances(
+            planned_seeds=spec.test_seeds,
+            full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
+            sampled_trials=sum(not is_reference(trial.origin) for trial in ended),
+            startup_trials=sampler.get("n_startup_trials", 0),
+            sampler=spec.sampler,
+            cut_by_time_limit=any(trial.reason.startswith("time limit") for trial in ended)
+            or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),
+        ),
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.exists():
+        target.parent.mkdir(exist_ok=True)
+        atomic_write(target, lambda temporary: shutil.copyfile(source, temporary))
