@@ -14,26 +14,22 @@ from __future__ import annotations
 
 import itertools
 import math
-import sqlite3
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import optuna
-import sqlalchemy.exc
-from optuna.storages import RDBStorage, get_storage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.samplers import Draw, Proposer, quiet
+from rltune.study_database import Database
 
 if TYPE_CHECKING:
     from rltune.space import Space
 
-STUDY_NAME = "search"
 MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
 MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
 
@@ -117,7 +113,7 @@ class SearchStudy:
         self.seed = seed
         self._proposer = Proposer(space, sampler, sampler_options or {}, seed, direction)
         with quiet():
-            self._open(Path(path))
+            self._database = Database(Path(path), self._proposer.direction)
             self._enqueue(starts)
 
     @property
@@ -133,17 +129,18 @@ class SearchStudy:
         A proposal satisfies every constraint and is no configuration that the study already has.
         None: the space has no further one.
         """
-        trials = self._trials()
-        if any(trial.state == TrialState.WAITING for trial in trials):
-            return _asked(trials[self._study.ask().number])
+        trials = self._database.trials
+        for trial in trials:
+            if trial.state == TrialState.WAITING:
+                self._database.start(trial)
+                return _asked(trial)
         known = {trial.user_attrs["hash"] for trial in trials}
         draw = self._propose(trials, known)
         if draw is None:
             return None
         config = self.space.resolve(draw.values)
         parameters, distributions = self._proposer.as_parameters(draw.values)
-        # One transaction: a trial is there with all that it needs, or not at all.
-        self._study.add_trial(
+        trial = self._database.add(
             create_trial(
                 state=TrialState.RUNNING,
                 params=parameters,
@@ -157,11 +154,11 @@ class SearchStudy:
                 },
             )
         )
-        return Asked(len(trials), config, "sampler")
+        return _asked(trial)
 
     def unfinished(self) -> list[Asked]:
         """Return the running trials, to be continued when the search was killed."""
-        return [_asked(trial) for trial in self._trials((TrialState.RUNNING,))]
+        return [_asked(trial) for trial in self._in_state(TrialState.RUNNING)]
 
     def _propose(self, trials: list[FrozenTrial], known: set[str]) -> Draw | None:
         draw: Draw | None = None
@@ -199,18 +196,14 @@ class SearchStudy:
         A value that a resumed trial repeats replaces the earlier one. NaN and infinite values, and
         values of a trial that has ended, are ignored.
         """
-        if not math.isfinite(value):
-            return
-        try:
-            self._storage.set_trial_intermediate_value(self._id(number), env_steps, float(value))
-        except optuna.exceptions.UpdateFinishedTrialError:
-            return
+        trial = self._database.trials[number]
+        if math.isfinite(value) and not trial.state.is_finished():
+            self._database.report(trial, env_steps, float(value))
 
     def annotate(self, number: int, attrs: Mapping[str, Any]) -> None:
         """Keep more about a running trial, beside what is already kept."""
-        trial_id = self._id(number)
-        known = self._storage.get_trial(trial_id).user_attrs.get("attrs", {})
-        self._storage.set_trial_user_attr(trial_id, "attrs", _plain({**known, **attrs}))
+        trial = self._database.trials[number]
+        self._database.set_attrs(trial, {"attrs": _merged(trial, attrs)})
 
     def tell(
         self,
@@ -233,24 +226,22 @@ class SearchStudy:
         """
         if state == "COMPLETE" and (value is None or not math.isfinite(value)):
             state, reason = "FAIL", f"diverged: the objective was {value}"
-        trial_id = self._id(number)
-        if self._storage.get_trial(trial_id).state.is_finished():
+        trial = self._database.trials[number]
+        if trial.state.is_finished():
             return False
-        if attrs:
-            self.annotate(number, attrs)
-        if reason:
-            self._storage.set_trial_user_attr(trial_id, "reason", reason)
-        with quiet():
-            self._study.tell(
-                number, value if state == "COMPLETE" else None, state=TrialState[state]
-            )
+        if state == "PRUNED" and trial.intermediate_values:
+            value = trial.intermediate_values[max(trial.intermediate_values)]
+        elif state != "COMPLETE":
+            value = None
+        about = {"reason": reason, "attrs": _merged(trial, attrs or {})}
+        self._database.finish(trial, TrialState[state], value, about)
         return True
 
     # What is known
 
     def trials(self) -> list[TrialRecord]:
         """Return all trials, by number."""
-        return [_record(trial) for trial in self._trials()]
+        return [_record(trial) for trial in self._database.trials]
 
     def incumbent(self) -> TrialRecord | None:
         """Return the best trial that ran its full budget.
@@ -263,10 +254,10 @@ class SearchStudy:
 
     def ties(self) -> list[TrialRecord]:
         """Return the incumbent and all trials with the same objective, the incumbent first."""
-        complete = [_record(trial) for trial in self._trials((TrialState.COMPLETE,))]
+        complete = [_record(trial) for trial in self._in_state(TrialState.COMPLETE)]
         budgets = [record.attrs.get("budget") or 0 for record in complete]
         full = [r for r, budget in zip(complete, budgets, strict=True) if budget == max(budgets)]
-        sign = 1.0 if self._study.direction == StudyDirection.MINIMIZE else -1.0
+        sign = 1.0 if self._database.study.direction == StudyDirection.MINIMIZE else -1.0
 
         def loss(record: TrialRecord) -> tuple[float, float, int]:
             assert record.value is not None
@@ -278,69 +269,39 @@ class SearchStudy:
 
     def reports(self) -> dict[int, dict[int, float]]:
         """Return the intermediate values per trial, for `Scheduler.restore`."""
-        return {t.number: t.intermediate_values for t in self._trials() if t.intermediate_values}
+        return {
+            trial.number: dict(trial.intermediate_values)
+            for trial in self._database.trials
+            if trial.intermediate_values
+        }
 
     def stopped(self) -> list[int]:
         """Return the trials that the scheduler stopped, for `Scheduler.restore`."""
         return [
             trial.number
-            for trial in self._trials((TrialState.PRUNED,))
+            for trial in self._in_state(TrialState.PRUNED)
             if str(trial.user_attrs.get("reason", "")).startswith("stopped")
         ]
 
     def close(self) -> None:
-        """Close the database; what was written so far is durable without it."""
-        self._rdb.remove_session()
-        self._rdb.engine.dispose()
-
-    # The database
-
-    def _open(self, path: Path) -> None:
-        def connect() -> sqlite3.Connection:
-            connection = sqlite3.connect(path, timeout=30, check_same_thread=False)
-            # A commit outlives the process, and readers never wait. Without a sync on every commit
-            # a power cut may take the last ones, but never the file.
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            return connection
-
-        try:
-            # The URL only names the dialect: a path in it would have to be quoted.
-            self._rdb = RDBStorage("sqlite:///study.db", engine_kwargs={"creator": connect})
-            self._storage = get_storage(self._rdb)
-            self._study = optuna.create_study(
-                storage=self._storage,
-                study_name=STUDY_NAME,
-                direction=self._proposer.direction,
-                sampler=optuna.samplers.RandomSampler(),
-                load_if_exists=True,
-            )
-        except (
-            sqlite3.Error,
-            sqlalchemy.exc.SQLAlchemyError,
-            optuna.exceptions.StorageInternalError,
-            RuntimeError,
-        ) as error:
-            cause = error.__cause__ or error
-            text = " ".join(str(getattr(cause, "orig", cause)).split())
-            raise UserError(f"{path}: cannot be opened as an Optuna study: {text}") from error
-        self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
+        """Close the file; what was written so far is durable without it."""
+        self._database.close()
 
     def _enqueue(self, starts: Sequence[Start]) -> None:
         """Put the starts into the study, once; a kill in between loses and doubles none."""
-        if self._study.user_attrs.get("ready"):
+        if self._database.study.user_attrs.get("ready"):
             return
         origins: dict[str, list[str]] = {}
         for start in starts:
             origins.setdefault(config_hash(start.config), []).append(start.origin)
-        known = {trial.user_attrs["hash"] for trial in self._trials()}
+        known = {trial.user_attrs["hash"] for trial in self._database.trials}
         for start in starts:
             hash_ = config_hash(start.config)
             if hash_ in known:
                 continue
             known.add(hash_)
             parameters, distributions = self._proposer.as_parameters(start.config)
-            self._study.add_trial(
+            self._database.add(
                 create_trial(
                     state=TrialState.WAITING,
                     params=parameters,
@@ -353,13 +314,10 @@ class SearchStudy:
                     },
                 )
             )
-        self._study.set_user_attr("ready", True)
+        self._database.set_study_attr("ready", True)
 
-    def _trials(self, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False, states=states)
-
-    def _id(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+    def _in_state(self, state: TrialState) -> list[FrozenTrial]:
+        return [trial for trial in self._database.trials if trial.state == state]
 
 
 def _asked(trial: FrozenTrial) -> Asked:
@@ -404,6 +362,10 @@ def _points(space: Space) -> Iterator[dict[str, Any]] | None:
     points = (dict(zip(choices, combination, strict=True)) for combination in combinations)
     active = ({name: point[name] for name in space.active(point)} for point in points)
     return iter({config_hash(values): values for values in active}.values())
+
+
+def _merged(trial: FrozenTrial, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {**trial.user_attrs.get("attrs", {}), **_plain(attrs)}
 
 
 def _plain(value: Any) -> Any:
