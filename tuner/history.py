@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import time
@@ -31,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -39,6 +39,7 @@ from rltune.rundir import StorageError, atomic_write, storage_error
 if TYPE_CHECKING:
     import pandas as pd
 
+KEYS = ["trial", "seed", "attempt", "iteration"]
 REQUIRED = ("trial", "seed", "iteration", "env_steps")
 HISTORY_COLUMNS: dict[str, type] = {  # all others are metrics: floats
     **{"trial": int, "seed": int, "role": str, "iteration": int, "env_steps": int},
@@ -81,7 +82,7 @@ class HistoryWriter:
             self._number = number
             self._pending = _read_journal(path)
             self._seal()
-        rows = _read_parts(history, ["trial", "seed", "attempt", "iteration"])
+        rows = _read_parts(history, KEYS)
         self._attempt = int(pc.max(rows["attempt"]).as_py() or 0) + 1
         self._attempts: dict[tuple[int, int], int] = {}
         rows = _kept(rows)
@@ -167,7 +168,7 @@ class HistoryWriter:
         self._seal()
         history, episodes = self._folders
         rows = _kept(_read_parts(history))
-        kept = rows.select(["trial", "seed", "attempt", "iteration"])
+        kept = rows.select(KEYS)
         _replace_parts(episodes, _of_kept(_read_parts(episodes), kept))
         _replace_parts(history, rows)
 
@@ -224,7 +225,7 @@ def _read(run: Path) -> tuple[pa.Table, pa.Table]:
                 raise
             time.sleep(0.01)
     rows = _kept(rows)
-    return rows, _of_kept(ended, rows.select(["trial", "seed", "attempt", "iteration"]))
+    return rows, _of_kept(ended, rows.select(KEYS))
 
 
 def _concat(tables: list[pa.Table], lines: list[dict[str, Any]], what: str) -> pa.Table:
@@ -248,30 +249,24 @@ def _read_journal(path: Path) -> list[dict[str, Any]]:
 
 def _kept(rows: pa.Table) -> pa.Table:
     """Drop the rows that a later attempt of the same trial and seed supersedes."""
-    starts = rows.group_by(["trial", "seed", "attempt"]).aggregate([("iteration", "min")])
-    if len(starts) == len(starts.group_by(["trial", "seed"]).aggregate([])):
-        return rows  # no trial ever started again
-    limits, limit = [], math.inf
-    previous = None
-    ordered = starts.sort_by([(k, "descending") for k in ("trial", "seed", "attempt")]).to_pylist()
-    for start in ordered:  # from the last attempt back: an attempt ends where a later one starts
-        key = (start["trial"], start["seed"])
-        limit = math.inf if key != previous else limit
-        limits.append({**start, "limit": limit})
-        limit, previous = min(limit, start["iteration_min"]), key
-    table = pa.Table.from_pylist(limits).select(["trial", "seed", "attempt", "limit"])
-    joined = rows.append_column("_order", pa.array(range(len(rows)))).join(
-        table, ["trial", "seed", "attempt"]
-    )
-    joined = joined.sort_by("_order")
-    return joined.filter(pc.field("iteration") < pc.field("limit")).select(rows.column_names)
+    if not len(rows):
+        return rows
+    trial, seed, attempt, iteration = (rows[name].to_numpy() for name in KEYS)
+    order = np.lexsort((iteration, attempt, seed, trial))
+    # In this order a row is superseded if a row of the same trial and seed with the same or a
+    # lower iteration follows. Adding a step at each new trial or seed keeps these apart.
+    new = np.diff(trial[order], prepend=0) | np.diff(seed[order], prepend=0)
+    value = iteration[order] + np.cumsum(new != 0) * (iteration.max() + 1)
+    lowest_from_here = np.minimum.accumulate(value[::-1])[::-1]
+    kept = np.ones(len(rows), bool)
+    kept[order[:-1]] = lowest_from_here[1:] > value[:-1]
+    return rows.filter(pa.array(kept))
 
 
 def _of_kept(episodes: pa.Table, kept: pa.Table) -> pa.Table:
     """Drop the episodes whose history row is superseded or was never finished."""
-    keys = ["trial", "seed", "attempt", "iteration"]
     ordered = episodes.append_column("_order", pa.array(range(len(episodes)), pa.int64()))
-    joined = ordered.join(kept, keys, join_type="left semi")
+    joined = ordered.join(kept, KEYS, join_type="left semi")
     return joined.sort_by("_order").select(episodes.column_names)
 
 

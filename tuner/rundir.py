@@ -80,7 +80,7 @@ def atomic_write(
 
 # ------------------------------------------------------------------ what is recorded about a run
 
-_SECRET = r"(?:(?:api|access|auth|private|secret|wandb)[-_]?key|token|secret|password|passwd)s?"
+_SECRET = r"(?:(?:api|access|auth|private|secret|wandb)[-_]?key|token|secret|password|passwd)"
 SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET}$")
 # In a text: a name and its value, the password of a URL, and what a key looks like.
 SECRET_TEXT = (
@@ -198,7 +198,7 @@ def default_name(agent: str, env: str, storage: str | os.PathLike[str] | None = 
 def run_path(storage: str | os.PathLike[str], name: str) -> Path:
     """Return the folder of the run ``name`` in ``storage``; UserError if either cannot be one."""
     storage = os.fspath(storage)
-    if re.match(r"[a-zA-Z][\w+.-]*://", storage):
+    if re.match(r"[a-zA-Z][\w+.-]+:/", storage):  # pathlib makes s3:/bucket of s3://bucket
         raise UserError(
             f"storage path {storage!r}: cloud storage is not supported yet; give a local folder."
         )
@@ -310,6 +310,8 @@ class RunDir:
                 f"{content['format_version']}, this one reads up to {FORMAT_VERSION}; "
                 "update rltune."
             )
+        if not isinstance(content.get("spec"), dict) or "kind" not in content:
+            raise UserError(f"{file} is damaged: it has no kind or no spec.")
         return cls(path, content)
 
     def __fspath__(self) -> str:
