@@ -190,8 +190,12 @@ def _make_registered(
     if atari:
         from rltune.agents.atari import preprocess
 
+        if "frameskip" in kwargs:
+            raise UserError(f"environment {spec.id!r}: preprocessing fixes the frameskip at 4")
         # Greyscale spares making a colour picture of every frame that is skipped.
-        kwargs = {"frameskip": 1, "obs_type": "grayscale", **kwargs}
+        kwargs = {**spec.kwargs, "obs_type": "grayscale", **kwargs, "frameskip": 1}
+        sticky = kwargs["repeat_action_probability"]
+        kwargs["repeat_action_probability"] = 0.0
     unchecked = copy.copy(spec)
     unchecked.order_enforce = False
     try:
@@ -199,7 +203,7 @@ def _make_registered(
         made: Env = gymnasium.make(
             unchecked, max_episode_steps=-1, disable_env_checker=True, **kwargs
         )
-        return preprocess(made) if atari else made
+        return preprocess(made, sticky) if atari else made
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise _missing(spec, error) from error
     except gymnasium.error.Error as error:

@@ -26,8 +26,11 @@ class RunningMeanStd:
     def update(self, rows: Array) -> None:
         """Take in ``rows`` of shape (n, *shape)."""
         n = len(rows)
+        if n == 0:
+            return
         rows = rows.astype(np.float64, copy=False)
-        mean, var = rows.mean(axis=0), rows.var(axis=0)
+        mean = rows.sum(axis=0) / n
+        var = ((rows - mean) ** 2).sum(axis=0) / n
         delta = mean - self.mean
         total = self.count + n
         spread = self.var * self.count + var * n + delta**2 * (self.count * n / total)
