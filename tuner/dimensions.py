@@ -228,7 +228,7 @@ def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tup
             raise fail
         return low, high
     low, high = float(low), float(high)
-    valid = {"log": low > 0, "one_minus_log": low >= 0 and high < 1}.get(kind, True)
+    valid = {"log": low > 0, "one_minus_log": low >= 0 and 0 < 1 - high < 1 - low}.get(kind, True)
     if not valid or low == high:
         raise fail
     return low, high
@@ -243,7 +243,10 @@ def _parse_choices(value: object, source: Source, path: KeyPath) -> tuple[Any, .
     for item in value:
         choice = plain(item)
         if choice is INVALID or isinstance(choice, dict):
-            raise source.error(path, f"{show(item)} cannot be a choice")
+            raise source.error(
+                path,
+                f"the choice {show(item)} must be a number, a text, true, false or a list of them",
+            )
         # Optuna cannot tell apart values that are equal in Python, such as 1, 1.0 and true.
         if any(_label(choice) == _label(other) for other in choices):
             raise source.error(path, f"the choice {show(item)} is there twice; remove one")

@@ -175,15 +175,16 @@ def override(space: Space, overrides: Mapping[str, Any]) -> Space:
             frozen.add(name)
     derived = {name: e for name, e in space.derived.items() if name not in overrides}
     space = _without_dead(replace(space, fixed=fixed, dimensions=dimensions, derived=derived))
-    starts = (_trimmed(space, start, frozen) for start in space.starts)
+    lost = frozen | (set(dimensions) - set(space.dimensions))
+    starts = (_trimmed(space, start, lost) for start in space.starts)
     space = replace(space, starts=tuple(start for start in starts if start is not None))
     check(space)
     return space
 
 
-def _trimmed(space: Space, start: Start, frozen: set[str]) -> Start | None:
-    """The start without frozen and inactive values; None when it is no start any more."""
-    values = {name: value for name, value in start.values.items() if name not in frozen}
+def _trimmed(space: Space, start: Start, lost: set[str]) -> Start | None:
+    """The start without lost and inactive values; None when it is no start any more."""
+    values = {name: value for name, value in start.values.items() if name not in lost}
     active = space.active(values)
     values = {n: v for n, v in values.items() if n not in space.dimensions or n in active}
     trimmed = replace(start, values=values)

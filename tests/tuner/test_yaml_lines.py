@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rltune.agents.errors import UserError
+from rltune.yaml_lines import parse_yaml, read_yaml
+
+
+def load(text: str) -> object:
+    return parse_yaml(text, "f.yaml")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e6", 1e6),
+        ("1e-5", 1e-5),
+        ("1.5E+3", 1500.0),
+        ("+.5", 0.5),
+        ("1_000_000", 1_000_000),
+        ("010", 10),
+        ("-3", -3),
+        (".inf", math.inf),
+        ("-.inf", -math.inf),
+        ("true", True),
+        ("FALSE", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("on", "on"),
+        ("no", "no"),
+        ("1:30", "1:30"),
+        ("lin_1e-3", "lin_1e-3"),
+        ("'1e6'", "1e6"),
+        ("2020-01-01", "2020-01-01"),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
+    loaded = load(f"x: {text}")
+    assert loaded == {"x": value}
+    assert isinstance(loaded, dict)
+    assert type(loaded["x"]) is type(value)
+
+
+def test_every_key_knows_its_line() -> None:
+    _, source = parse_yaml("a: 1\n\nb:\n  c: {d: 2}\n  e:\n    - 1\n    - f: 2\n", "f.yaml")
+    assert str(source.error(("a",), "bad")) == "f.yaml:1: a: bad"
+    assert str(source.error(("b", "c", "d"), "bad")) == "f.yaml:4: b.c.d: bad"
+    assert str(source.error(("b", "e", 1, "f"), "bad")) == "f.yaml:7: b.e[1].f: bad"
+    assert str(source.error(("b", "missing"), "bad")) == "f.yaml:3: b.missing: bad"
+    assert str(source.error((), "bad")) == "f.yaml:1: bad"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb:\n  c: 1\n  c: 2", r"f.yaml:4: b.c: written twice, first in line 3; remove one"),
+        ("a: [1, 2", r"f.yaml:1: not valid YAML"),
+        ("a: 1\n\tb: 2", r"f.yaml:2: not valid YAML"),
+        ("a: !!python/object:os.system x", r"f.yaml:1: the tag .* is not allowed"),
+        ("a: !mine 1", r"f.yaml:1: the tag '!mine' is not allowed"),
+        ("{[1, 2]: 3}", r"f.yaml:1: a key must be a name"),
+        ("a: *b", r"f.yaml:1: not valid YAML"),
+        ("a: \x00", r"f.yaml: not valid YAML"),
+        ("a: 1\n---\nb: 2", r"f.yaml:2: not valid YAML"),
+        ("a: " + "9" * 5000, r"f.yaml:1: '9+' is not a number"),
+        ("[" * 700, r"f.yaml"),
+        ("a: &a [1, *a]", r"f.yaml"),
+    ],
+)
+def test_mistakes_name_file_and_line(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load(text)
+
+
+def test_nested_aliases_do_not_fill_the_memory() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    with pytest.raises(UserError, match="more than 20000 values"):
+        load("\n".join(lines))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        read_yaml(tmp_path / "none.yaml")
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        read_yaml(tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(UserError, match="not a text file"):
+        read_yaml(tmp_path / "binary.yaml")
+
+
+YAML_WORDS = ["a", "b: ", "- ", "\n", "  ", "[", "]", "{", "}", ": ", ", ", "&a ", "*a", "!!int "]
+YAML_WORDS += ["1e5", ".nan", "'", '"', "# c", "|\n", "? ", "!!set ", "<<: ", "!!binary ", "%"]
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(YAML_WORDS), max_size=25).map("".join)))
+def test_any_text_is_data_or_one_clear_error(text: str) -> None:
+    with contextlib.suppress(UserError):
+        load(text)
