@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,23 @@ class Chunk:
     best_reward: float | None
     stop_reason: str | None
     diverged: str | None
+    updates: int = 0
+
+    @classmethod
+    def merged(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Return consecutive chunks as the one that a single call would have given."""
+        updates = sum(chunk.updates for chunk in chunks)
+        sums: dict[str, float] = {}
+        for chunk in chunks:
+            for name, value in chunk.metrics.items():
+                sums[name] = sums.get(name, 0.0) + value * chunk.updates
+        return replace(
+            chunks[-1],
+            seconds=sum(chunk.seconds for chunk in chunks),
+            metrics={name: total / updates for name, total in sums.items()},
+            episodes=[episode for chunk in chunks for episode in chunk.episodes],
+            updates=updates,
+        )
 
 
 @dataclass(frozen=True)
@@ -230,7 +247,23 @@ class Agent:
             best_reward=self.monitor.best_reward,
             stop_reason=self.monitor.stop_reason,
             diverged=self._progress.diverged,
+            updates=tally.updates,
         )
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the controls ended the training; None if they did not."""
+        return self.monitor.stop_reason
+
+    @property
+    def diverged(self) -> str | None:
+        """What became infinite or NaN, and when; None if nothing did."""
+        return self._progress.diverged
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to train: the controls or the whole length ended it."""
+        return self.stop_reason is not None or self._is_done(self.total_timesteps)
 
     def _is_done(self, until: int) -> bool:
         progress = self._progress

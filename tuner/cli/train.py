@@ -1,0 +1,238 @@
+"""`rltune train`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError
+
+if TYPE_CHECKING:
+    from rltune.agents.config import Hyperparameter
+
+TRAIN_HELP = """\
+Train one agent.
+
+  rltune train ppo --env CartPole-v1 -n 1e5 --learning-rate 3e-4
+  rltune train ppo --env CartPole-v1 --config runs/my-search/best/config.yaml
+  rltune train my_module:MyAgent --env my_module:MyEnv
+
+Every hyperparameter of the agent is a flag: rltune train ppo --help lists them.
+"""
+CONTROLS = (
+    "target_reward",
+    "reward_buffer_size",
+    "plateau_patience",
+    "plateau_factor",
+    "early_stop_patience",
+    "monitor_from",
+)
+
+
+class _Help(argparse.Action):
+    """Print the help, with the hyperparameters of the agent if one is named before it."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any
+    ) -> None:
+        parser.print_help()
+        agent = getattr(namespace, "agent", None)
+        if agent:
+            print(hyperparameter_help(agent))
+        parser.exit()
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    train = subparsers.add_parser(
+        "train",
+        help="train one agent",
+        description=TRAIN_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    train.set_defaults(main=main)
+    train.add_argument("-h", "--help", action=_Help, nargs=0, help="show this and stop")
+    train.add_argument("agent", help="ppo, or module:Class of your own")
+    what = train.add_argument_group("what is trained")
+    what.add_argument("--env", required=True, help="gymnasium id, or module:Class of your own")
+    what.add_argument("--env-kwargs", metavar="YAML", help='such as "{continuous: true}"')
+    what.add_argument(
+        "-n",
+        "--total-timesteps",
+        type=_number,
+        default=100_000,
+        metavar="STEPS",
+        help="env_steps of the whole training; default: 1e5",
+    )
+    what.add_argument("--seed", type=_number, default=0, help="default: 0")
+    what.add_argument("--config", metavar="FILE", help="hyperparameters in YAML; flags override")
+    what.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
+    watch = train.add_argument_group("evaluation")
+    watch.add_argument(
+        "--eval-freq", type=_number, metavar="STEPS", help="default: a 20th of the training"
+    )
+    watch.add_argument(
+        "--eval-episodes", type=_number, default=10, metavar="N", help="greedy ones; default: 10"
+    )
+    rules = train.add_argument_group("when it ends early, when the learning rate falls")
+    rules.add_argument("--target-reward", type=float, help="end when the mean reward reaches it")
+    rules.add_argument(
+        "--reward-buffer-size", type=_number, metavar="N", help="episodes in it; default: 100"
+    )
+    rules.add_argument(
+        "--plateau-patience",
+        type=_number,
+        metavar="N",
+        help="lower the learning rate after so many episodes without a new best mean reward",
+    )
+    rules.add_argument("--plateau-factor", type=float, help="by this factor; default: 0.9")
+    rules.add_argument(
+        "--early-stop-patience", type=_number, metavar="N", help="end after so many reductions"
+    )
+    rules.add_argument(
+        "--monitor-from", type=_number, metavar="STEPS", help="none of this before; default: 0"
+    )
+    files = train.add_argument_group("files and tracking")
+    files.add_argument("--name", help="of the run; default: agent, environment, date")
+    files.add_argument("--storage-path", "--storage", default="runs", metavar="DIR")
+    files.add_argument(
+        "--wandb", default="auto", metavar="MODE", help="auto (default), online, offline or off"
+    )
+    files.add_argument("--track", dest="wandb", action="store_const", const="online")
+    files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
+    files.add_argument("--wandb-entity", metavar="NAME")
+    files.add_argument("--wandb-group", metavar="NAME")
+    files.add_argument("--plain", action="store_true", help="lines instead of a progress bar")
+
+
+def _number(text: str) -> int:
+    value = float(text)
+    if value != int(value):
+        raise ValueError
+    return int(value)
+
+
+_number.__name__ = "whole number"
+
+
+def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Train."""
+    from rltune.agents.config import hyperparameters
+    from rltune.agents.registry import agent_class
+    from rltune.cli.run import parse_mapping
+    from rltune.train import TrainSpec, print_result, train
+
+    known = hyperparameters(agent_class(args.agent).Config)
+    config = {**read_config(args.config, args.agent), **read_flags(extra, args.agent, known)}
+    spec = TrainSpec(
+        agent=args.agent,
+        env=args.env,
+        total_timesteps=args.total_timesteps,
+        config=config,
+        env_kwargs=parse_mapping("--env-kwargs", args.env_kwargs) if args.env_kwargs else {},
+        seed=args.seed,
+        device=args.device,
+        eval_freq=args.eval_freq,
+        eval_episodes=args.eval_episodes,
+        controls={
+            name: getattr(args, name) for name in CONTROLS if getattr(args, name) is not None
+        },
+        wandb=args.wandb,
+        wandb_project=args.wandb_project,
+        wandb_entity=args.wandb_entity,
+        wandb_group=args.wandb_group,
+    )
+    result = train(spec, name=args.name, storage_path=args.storage_path, plain=args.plain)
+    print_result(result)
+    return result.exit_code
+
+
+def read_config(file: str | None, agent: str) -> dict[str, Any]:
+    """Return the hyperparameters in a YAML file under our own names."""
+    if file is None:
+        return {}
+    from pathlib import Path
+
+    from rltune.agents.config import config_dict, make_config
+    from rltune.agents.registry import agent_class
+    from rltune.yaml_lines import read_yaml
+
+    data, _ = read_yaml(Path(file))
+    if not isinstance(data, dict):
+        raise UserError(f"{file}: not a mapping of hyperparameters to values")
+    return config_dict(make_config(agent_class(agent).Config, data, file))
+
+
+def read_flags(
+    extra: Iterable[str], agent: str, known: dict[str, Hyperparameter]
+) -> dict[str, Any]:
+    """Return the hyperparameters given as flags, under our own names.
+
+    ``--use-sde`` alone means true, ``--no-use-sde`` false.
+    """
+    from rltune.agents.config import canonical_name, coerce
+    from rltune.agents.registry import agent_class
+
+    values: dict[str, Any] = {}
+    for flag, words in _split(extra):
+        negated = flag.startswith("no-") or flag.startswith("no_")
+        name = canonical_name(agent_class(agent).Config, flag[3:] if negated else flag, f"--{flag}")
+        parameter = known[name]
+        if parameter.type == "bool" and not words:
+            words = ["false" if negated else "true"]
+        elif negated or not words:
+            raise UserError(f"--{flag} needs a value")
+        if len(words) > 1 and parameter.type != "ints":
+            raise UserError(
+                f"--{flag} {' '.join(words)}: a training takes one value; several are a search: "
+                f"rltune run {agent}"
+            )
+        values[name] = coerce(parameter, ",".join(words), f"--{flag}")
+    return values
+
+
+def _split(extra: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Split arguments into flags and their words."""
+    flags: list[tuple[str, list[str]]] = []
+    for word in extra:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            flags.append((name, [value] if equals else []))
+        elif flags:
+            flags[-1][1].append(word)
+        else:
+            raise UserError(f"unexpected argument {word!r}; flags begin with two dashes")
+    return flags
+
+
+def hyperparameter_help(agent: str) -> str:
+    """Return the help of an agent's hyperparameters."""
+    import textwrap
+
+    from rltune.agents.config import hyperparameters
+    from rltune.agents.registry import agent_class
+
+    lines = [f"\nhyperparameters of {agent}, with their defaults and sensible ranges:"]
+    for parameter in hyperparameters(agent_class(agent).Config).values():
+        flag = f"  --{parameter.name.replace('_', '-')} {_shown(parameter.default)}"
+        facts = f"{parameter.help} {_range(parameter)}".strip()
+        lines += textwrap.wrap(facts, 100, initial_indent=f"{flag:<34}", subsequent_indent=" " * 34)
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _range(parameter: Hyperparameter) -> str:
+    if parameter.choices is not None:
+        return f"[{', '.join(map(str, parameter.choices))}]"
+    if parameter.low is None or parameter.high is None:
+        return ""
+    scale = "" if parameter.scale == "uniform" else f", {parameter.scale}"
+    schedule = "; or lin_X: linear to 0" if parameter.schedule else ""
+    return f"[{parameter.low:g} to {parameter.high:g}{scale}{schedule}]"

@@ -1,0 +1,418 @@
+"""One training: an agent, its run directory, and the loop that feeds both."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rltune.agents.agent import Agent, Chunk, Evaluation
+from rltune.agents.config import config_dict, config_hash
+from rltune.agents.controls import Controls
+from rltune.agents.errors import UserError
+from rltune.history import HistoryWriter
+from rltune.rundir import STORAGE, RunDir, default_name, run_path
+from rltune.tracking import Tracker
+from rltune.train_progress import TrainProgress
+
+ROLE = "train"
+EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
+# Iterations are short enough that the curves have points, and long enough to be worth a row.
+MAX_STEPS_PER_ITERATION = 10_000
+SECONDS_PER_CALL = 0.5  # how long the progress bar and Ctrl-C wait at most, updates aside
+CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """A resolved training, as run.yaml holds it."""
+
+    agent: str
+    env: str
+    total_timesteps: int
+    config: dict[str, Any] = field(default_factory=dict)
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    device: str = "auto"
+    eval_freq: int | None = None
+    eval_episodes: int = 10
+    controls: dict[str, Any] = field(default_factory=dict)
+    wandb: str = "auto"
+    wandb_project: str | None = None
+    wandb_entity: str | None = None
+    wandb_group: str | None = None
+
+    def __post_init__(self) -> None:
+        least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
+        if self.eval_freq is not None:
+            least["eval_freq"] = 1
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                flag = "--" + name.replace("_", "-")
+                raise UserError(f"{flag} must be at least {smallest}, not {getattr(self, name)}")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrainSpec:
+        """Read the specification back from run.yaml."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+    def next_point(self, env_steps: int) -> int:
+        """Return the env_steps at which the iteration ends that begins at ``env_steps``."""
+        evaluation = self.next_evaluation(env_steps)
+        return min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
+
+    def next_evaluation(self, env_steps: int) -> int:
+        """Return the env_steps of the first evaluation after ``env_steps``."""
+        return min(self.total_timesteps, (env_steps // self.eval_steps + 1) * self.eval_steps)
+
+    @property
+    def eval_steps(self) -> int:
+        """env_steps from one evaluation to the next."""
+        return self.eval_freq or max(1, self.total_timesteps // EVALUATIONS)
+
+    @property
+    def iteration_steps(self) -> int:
+        """The longest iteration."""
+        return min(self.eval_steps, MAX_STEPS_PER_ITERATION)
+
+
+@dataclass
+class _State:
+    """What the checkpoint remembers beside the agent."""
+
+    iteration: int = 0
+    seconds: float = 0.0
+    best_return: float | None = None
+    best_env_steps: int = 0
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a training ended."""
+
+    path: Path
+    env_steps: int
+    seconds: float
+    last_return: float | None
+    best_return: float | None
+    best_env_steps: int
+    stop_reason: str | None  # the agent's own rule, None at the end of the budget
+    diverged: str | None
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> int:
+        """For the shell: 0 done, 1 diverged, 130 interrupted."""
+        return 130 if self.interrupted else int(self.diverged is not None)
+
+
+def train(
+    spec: TrainSpec,
+    *,
+    name: str | None = None,
+    storage_path: str | Path = STORAGE,
+    plain: bool = False,
+) -> TrainResult:
+    """Train an agent from the start, in a new run directory.
+
+    Args:
+        spec: what to train
+        name: of the run directory; by default made of agent, environment and date
+        storage_path: the folder of the runs
+        plain: lines instead of a progress bar
+
+    Raises:
+        UserError: a wrong specification; then no run directory is left behind.
+    """
+    path = run_path(storage_path, name or default_name(spec.agent, spec.env, storage_path))
+    agent = Agent(
+        spec.agent,
+        spec.env,
+        spec.config,
+        total_timesteps=spec.total_timesteps,
+        seed=spec.seed,
+        device=spec.device,
+        controls=Controls(**spec.controls),
+        env_kwargs=spec.env_kwargs,
+    )
+    try:
+        spec = dataclasses.replace(spec, config=config_dict(agent.config))
+        run = RunDir.create(path, dataclasses.asdict(spec), kind="train")
+        with run.lock():
+            return _Training(run, spec, agent, plain).run()
+    finally:
+        agent.close()
+
+
+def resume_training(
+    run: str | Path, *, total_timesteps: int | None = None, plain: bool = False
+) -> TrainResult:
+    """Go on with a training from its last checkpoint; rows after it are made again.
+
+    Args:
+        run: the run directory
+        total_timesteps: a new length of the whole training; schedules end there
+        plain: lines instead of a progress bar
+
+    Raises:
+        UserError: no training, or it is finished, or another process drives it.
+    """
+    rundir = RunDir.open(run)
+    spec = TrainSpec.from_dict(rundir.spec)
+    with rundir.lock():
+        if total_timesteps is not None and total_timesteps != spec.total_timesteps:
+            spec = dataclasses.replace(spec, total_timesteps=total_timesteps)
+        agent = _last_agent(rundir, spec)
+        try:
+            agent.total_timesteps = spec.total_timesteps
+            if agent.finished:
+                raise UserError(_nothing_left(rundir, agent))
+            rundir.resumed({"total_timesteps": spec.total_timesteps})
+            return _Training(rundir, spec, agent, plain).run()
+        finally:
+            agent.close()
+
+
+def _nothing_left(run: RunDir, agent: Agent) -> str:
+    if agent.diverged:
+        return f"the training {run.name!r} can't go on: it diverged, {agent.diverged}"
+    reason = agent.stop_reason or f"{agent.env_steps:,} env_steps are done"
+    return (
+        f"the training {run.name!r} is finished: {reason}; "
+        f"train it longer with `rltune resume {run.name} -n {2 * agent.total_timesteps}`"
+    )
+
+
+def _last_agent(run: RunDir, spec: TrainSpec) -> Agent:
+    """Return the agent of the last checkpoint, or a new one if there is none yet."""
+    last = run.path / "checkpoints" / "last.pt"
+    if last.exists():
+        return Agent.load(last, device=spec.device, env=spec.env, algorithm=spec.agent)
+    return Agent(
+        spec.agent,
+        spec.env,
+        spec.config,
+        total_timesteps=spec.total_timesteps,
+        seed=spec.seed,
+        device=spec.device,
+        controls=Controls(**spec.controls),
+        env_kwargs=spec.env_kwargs,
+    )
+
+
+def resume(run: str | Path, *, total_timesteps: int | None = None, plain: bool = False) -> int:
+    """Do what `rltune resume` does for a training, and return the exit code."""
+    result = resume_training(run, total_timesteps=total_timesteps, plain=plain)
+    print_result(result)
+    return result.exit_code
+
+
+class _Training:
+    """Trains an agent to its end, iteration by iteration, and records each."""
+
+    def __init__(self, run: RunDir, spec: TrainSpec, agent: Agent, plain: bool) -> None:
+        self.run_dir = run
+        self.spec = spec
+        self.agent = agent
+        self.state = _State(**agent.extra)
+        self.history = HistoryWriter(run)
+        self.history.rewind(0, spec.seed, self.state.iteration)
+        self.progress = TrainProgress(spec.total_timesteps, plain)
+        self.tracker = Tracker(
+            run,
+            dataclasses.asdict(spec),
+            spec.wandb,
+            spec.wandb_project,
+            spec.wandb_entity,
+            spec.wandb_group,
+            warn=self.progress.note,
+        )
+        self.last_return: float | None = None
+        self.interrupted = False
+        self.saved_at, self.save_cost = time.monotonic(), 0.0
+
+    def run(self) -> TrainResult:
+        """Train; Ctrl-C ends it with everything saved, a second one at once."""
+        agent, spec = self.agent, self.spec
+        config = config_dict(agent.config)
+        trial = {"trial": 0, "origin": ROLE, "hash": config_hash(config)}
+        self.tracker.trial_started(trial, config, spec.seed, ROLE)
+        try:
+            with self.progress, self._interruptible():
+                self.progress.update(agent.env_steps, None)
+                while not (agent.finished or self.interrupted):
+                    self._iterate()
+            result = self._result()
+            self.tracker.trial_finished(0, _summary(result), spec.seed, ROLE)
+            return result
+        finally:
+            self.history.close()
+            self.tracker.close()
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Turn the first Ctrl-C into a clean stop."""
+
+        def stop(signum: int, frame: FrameType | None) -> None:
+            self.interrupted = True
+            self.progress.note("stopping; press Ctrl-C again to stop at once")
+            restore()
+
+        try:
+            before = signal.signal(signal.SIGINT, stop)
+        except ValueError:  # not the main thread: then whoever runs us handles Ctrl-C
+            yield
+            return
+
+        def restore() -> None:
+            signal.signal(signal.SIGINT, before)
+
+        try:
+            yield
+        finally:
+            restore()
+
+    def _iterate(self) -> None:
+        """Train up to the next point, evaluate if it is time for it, record and save."""
+        agent, spec, state = self.agent, self.spec, self.state
+        before, started = agent.env_steps, time.perf_counter()
+        # The last rollout may have gone beyond the point: the next one counts from there.
+        point, evaluate_at = spec.next_point(before), spec.next_evaluation(before)
+        chunk = self._learn(point)
+        evaluation = None
+        if not agent.diverged and (agent.finished or chunk.env_steps >= evaluate_at):
+            evaluation = agent.evaluate(spec.eval_episodes)
+        state.iteration += 1
+        state.seconds += time.perf_counter() - started
+        row = self._row(chunk, evaluation, before)
+        episodes = [
+            {
+                "env_steps": episode.env_steps,
+                "episode_return": episode.episode_return,
+                "length": episode.length,
+                "timestamp": episode.time,
+            }
+            for episode in chunk.episodes
+        ]
+        self.history.append(row, episodes)
+        self.tracker.log(0, spec.seed, ROLE, row)
+        if evaluation is not None:
+            self._evaluated(evaluation)
+        if evaluation is not None or self.interrupted or agent.diverged or self._save_is_due():
+            self._save("last.pt")
+        self.progress.update(agent.env_steps, chunk.mean_reward, evaluation)
+
+    def _learn(self, point: int) -> Chunk:
+        """Learn in short calls, so that the screen moves and Ctrl-C is heard; one result."""
+        chunks: list[Chunk] = []
+        while True:
+            chunk = self.agent.learn(point, deadline=time.time() + SECONDS_PER_CALL)
+            chunks.append(chunk)
+            self.progress.update(chunk.env_steps, chunk.mean_reward)
+            done = chunk.env_steps >= point and (point < self.spec.total_timesteps)
+            if done or self.agent.finished or chunk.diverged or self.interrupted:
+                return Chunk.merged(chunks)
+
+    def _row(self, chunk: Chunk, evaluation: Evaluation | None, before: int) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "trial": 0,
+            "seed": self.spec.seed,
+            "role": ROLE,
+            "iteration": self.state.iteration,
+            "env_steps": chunk.env_steps,
+            "step": chunk.env_steps,
+            "mean_reward": chunk.mean_reward,
+            "best_reward": chunk.best_reward,
+            "episode_reward": chunk.episodes[-1].episode_return if chunk.episodes else None,
+            "time": self.state.seconds,
+            "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
+            "timestamp": time.time(),
+            **chunk.metrics,
+        }
+        if evaluation is not None:
+            row["eval_return"] = evaluation.mean
+            row["eval_std"] = evaluation.std
+            row["eval_episodes"] = len(evaluation.returns)
+        return row
+
+    def _evaluated(self, evaluation: Evaluation) -> None:
+        state = self.state
+        self.last_return = evaluation.mean
+        if state.best_return is None or evaluation.mean > state.best_return:
+            state.best_return, state.best_env_steps = evaluation.mean, self.agent.env_steps
+            self._save("best.pt")
+
+    def _save_is_due(self) -> bool:
+        return time.monotonic() - self.saved_at > self.save_cost / CHECKPOINT_SHARE
+
+    def _save(self, name: str) -> None:
+        started = time.monotonic()
+        self.agent.extra = dict(vars(self.state))
+        self.agent.save(self.run_dir.path / "checkpoints" / name)
+        self.saved_at = time.monotonic()
+        self.save_cost = self.saved_at - started
+
+    def _result(self) -> TrainResult:
+        return TrainResult(
+            path=self.run_dir.path,
+            env_steps=self.agent.env_steps,
+            seconds=self.state.seconds,
+            last_return=self.last_return,
+            best_return=self.state.best_return,
+            best_env_steps=self.state.best_env_steps,
+            stop_reason=self.agent.stop_reason,
+            diverged=self.agent.diverged,
+            interrupted=self.interrupted and not self.agent.finished,
+        )
+
+
+def _summary(result: TrainResult) -> dict[str, Any]:
+    state = "FAIL" if result.diverged else "PRUNED" if result.interrupted else "COMPLETE"
+    return {
+        "state": state,
+        "reason": result.diverged or result.stop_reason or "",
+        "objective": result.last_return,
+        "best_return": result.best_return,
+        "env_steps": result.env_steps,
+    }
+
+
+def print_result(result: TrainResult, say: Callable[[str], None] = print) -> None:
+    """Say how a training ended, where its files are and what can be done with them."""
+    path = _shown(result.path)
+    if result.diverged:
+        say(f"The training diverged: {result.diverged}; try a lower --learning-rate.")
+    elif result.interrupted:
+        say(f"Stopped at {result.env_steps:,} env_steps; nothing is lost.")
+    else:
+        reason = f" ({result.stop_reason})" if result.stop_reason else ""
+        say(f"Trained for {result.env_steps:,} env_steps in {result.seconds:.0f} s{reason}.")
+    if result.last_return is not None:
+        say(f"Last evaluation: mean return {result.last_return:.6g} of greedy episodes.")
+    if result.best_return is not None:
+        say(f"Best evaluation: {result.best_return:.6g} at {result.best_env_steps:,} env_steps.")
+    say("")
+    say(f"  {path}/checkpoints/last.pt   the agent as it is now")
+    if result.best_return is not None:
+        say(f"  {path}/checkpoints/best.pt   the agent of the best evaluation")
+    say(f"  {path}/history, episodes     the curves (parquet)")
+    say("")
+    if result.interrupted:
+        say(f"  rltune resume {path}")
+    say(f"  rltune eval {path}/checkpoints/last.pt --episodes 100")
+    say(f"  rltune play {path}/checkpoints/last.pt")
+
+
+def _shown(path: Path) -> Path:
+    """Return the path as one would type it here."""
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
