@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from rltune.agents.config import (
+    AgentConfig,
+    canonical_name,
+    config_dict,
+    config_hash,
+    hp,
+    hyperparameters,
+    make_config,
+)
+from rltune.agents.errors import UserError
+from rltune.agents.ppo import PPOConfig
+
+
+def test_values_are_coerced() -> None:
+    config = make_config(
+        PPOConfig,
+        {
+            "learning_rate": "lin_2.5e-4",
+            "n_steps": "1e3",
+            "batch-size": 64.0,
+            "gamma": "0.9",
+            "use_sde": "yes",
+            "net_arch": "64, 32",
+            "target_kl": None,
+            "clip_range": 1,
+        },
+    )
+    assert config.learning_rate == "lin_2.5e-4"
+    assert (config.n_steps, config.batch_size, config.gamma) == (1000, 64, 0.9)
+    assert isinstance(config.n_steps, int)
+    assert isinstance(config.clip_range, float)
+    assert config.use_sde is True
+    assert config.net_arch == (64, 32)
+    assert config.target_kl == PPOConfig().target_kl
+
+
+@pytest.mark.parametrize(
+    ("alias", "own", "value"),
+    [
+        ("num_steps", "n_steps", 64),
+        ("num-envs", "n_envs", 4),
+        ("update_epochs", "n_epochs", 3),
+        ("clip_coef", "clip_range", 0.1),
+        ("lr", "learning_rate", 1e-3),
+        ("lambda", "gae_lambda", 0.9),
+        ("clip_param", "clip_range", 0.3),
+        ("entropy_coeff", "ent_coef", 0.01),
+        ("num_minibatches", "n_minibatches", 4),
+    ],
+)
+def test_aliases_are_accepted(alias: str, own: str, value: Any) -> None:
+    assert canonical_name(PPOConfig, alias) == own
+    assert getattr(make_config(PPOConfig, {alias: value}), own) == value
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"gama": 0.9}, "space.yaml:3: unknown hyperparameter 'gama'; did you mean 'gamma'"),
+        ({"gamma": 1.5}, "gamma is 1.5, but must be between 0 and 1"),
+        ({"learning_rate": -1}, "learning_rate is -1, but must be at least 0"),
+        ({"learning_rate": "fast"}, "a number or a schedule such as lin_1e-3"),
+        ({"learning_rate": "lin_"}, "learning_rate is 'lin_'"),
+        ({"learning_rate": "nan"}, "learning_rate is 'nan'"),
+        ({"gamma": "lin_0.9"}, "gamma is 'lin_0.9', but must be a number$"),
+        ({"n_steps": 1.5}, "n_steps is 1.5, but must be a whole number"),
+        ({"n_steps": True}, "n_steps is True"),
+        ({"n_steps": 0}, "must be at least 1"),
+        ({"use_sde": "maybe"}, "use_sde is 'maybe', but must be true or false"),
+        ({"activation": "tahn"}, "unknown activation 'tahn'; did you mean 'tanh'"),
+        ({"net_arch": [64, 0]}, "must be at least 1"),
+        ({"optimizer": 3}, "optimizer is 3, but must be a text"),
+        ({"lr": 1e-3, "learning_rate": 1e-3}, "lr and learning_rate are the same"),
+    ],
+)
+def test_mistakes_are_explained(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        make_config(PPOConfig, values, "space.yaml:3")
+    assert str(error.value).startswith("space.yaml:3: ")
+
+
+def test_a_configuration_survives_json() -> None:
+    config = make_config(PPOConfig, {"net_arch": [8], "learning_rate": "lin_1e-3"})
+    assert make_config(PPOConfig, json.loads(json.dumps(config_dict(config)))) == config
+
+
+def test_defaults_lie_in_their_own_ranges() -> None:
+    for parameter in hyperparameters(PPOConfig).values():
+        assert parameter.help
+        if parameter.low is not None and parameter.high is not None:
+            assert parameter.minimum <= parameter.low < parameter.high <= parameter.maximum
+        if parameter.choices is not None:
+            assert parameter.default in parameter.choices
+
+
+def test_the_hash_names_the_values() -> None:
+    one = config_hash({"a": 1, "b": [0.5, 2.0]})
+    assert len(one) == 12
+    assert one == config_hash({"b": (0.5, 2), "a": 1.0})
+    assert one != config_hash({"a": 1, "b": [0.5, 3]})
+
+
+def test_a_configuration_of_ones_own() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(AgentConfig):
+        spice: float = hp(1.0, low=0.1, high=2.0, scale="log", help="how hot")
+
+    known = hyperparameters(Mine)
+    assert list(known)[-1] == "spice"
+    assert known["spice"].scale == "log"
+    assert known["gamma"].type == "float"
+    assert make_config(Mine, {"spice": "2"}).spice == 2.0
+    with pytest.raises(UserError, match="'num_steps'"):
+        make_config(Mine, {"num_steps": 5})
+
+
+def test_configurations_need_no_torch() -> None:
+    code = "import sys, rltune.agents.config, rltune.agents.registry; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

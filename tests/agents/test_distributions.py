@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rltune.agents.distributions import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    MultiCategorical,
+    make_distribution,
+)
+from rltune.agents.errors import UserError
+from torch import distributions as reference
+
+BATCH = 5
+
+
+def expected(kind: Any, params: torch.Tensor, action: torch.Tensor) -> tuple[Any, Any]:
+    """Log-probability and entropy by torch.distributions."""
+    if isinstance(kind, Categorical):
+        one = reference.Categorical(logits=params)
+        return one.log_prob(action[:, 0]), one.entropy()
+    if isinstance(kind, MultiCategorical):
+        parts = [reference.Categorical(logits=p) for p in params.split(kind.counts, -1)]
+        log_probs = [part.log_prob(action[:, i]) for i, part in enumerate(parts)]
+        return sum(log_probs), sum(part.entropy() for part in parts)
+    if isinstance(kind, Bernoulli):
+        bits = reference.Bernoulli(logits=params)
+        return bits.log_prob(action.float()).sum(-1), bits.entropy().sum(-1)
+    mean, log_std = params.chunk(2, -1)
+    normal = reference.Normal(mean, log_std.exp())
+    return normal.log_prob(action).sum(-1), normal.entropy().sum(-1)
+
+
+KINDS = [Categorical(4), MultiCategorical([2, 3, 4]), Bernoulli(3), Gaussian(2)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_log_probability_and_entropy(kind: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    params = torch.randn(BATCH, kind.n_params, generator=generator, requires_grad=True)
+    action = kind.sample(params, kind.noise(BATCH, generator)).detach()
+    assert action.shape == (BATCH, kind.size)
+    ours, theirs = kind.evaluate(params, action), expected(kind, params, action)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(
+            torch.autograd.grad(one.sum(), params, retain_graph=True)[0],
+            torch.autograd.grad(other.sum(), params, retain_graph=True)[0],
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_samples_follow_the_distribution(kind: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    n = 20_000
+    params = torch.randn(kind.n_params, generator=generator).expand(n, -1)
+    action = kind.sample(params, kind.noise(n, generator))
+    if isinstance(kind, Gaussian):
+        mean, log_std = params[0].chunk(2)
+        torch.testing.assert_close(action.mean(0), mean, atol=0.03, rtol=0.03)
+        torch.testing.assert_close(action.std(0), log_std.exp(), atol=0.03, rtol=0.03)
+        return
+    rows, counts = action.unique(dim=0, return_counts=True)
+    log_prob, _ = kind.evaluate(params[: len(rows)], rows)
+    torch.testing.assert_close(counts / n, log_prob.exp(), atol=0.015, rtol=0.0)
+    assert torch.equal(kind.mode(params)[0], rows[log_prob.argmax()])
+
+
+def test_extreme_parameters_stay_finite() -> None:
+    for kind in KINDS[:3]:
+        params = torch.full((1, kind.n_params), 300.0)
+        params[:, ::2] = -300.0
+        action = kind.mode(params)
+        assert all(torch.isfinite(x).all() for x in kind.evaluate(params, action))
+
+
+def test_every_action_space_has_one() -> None:
+    found = [
+        make_distribution(space)
+        for space in (
+            spaces.Discrete(3),
+            spaces.MultiDiscrete([2, 3]),
+            spaces.MultiBinary(4),
+            spaces.Box(-1, 1, (2, 3), np.float32),
+        )
+    ]
+    assert [type(one) for one in found] == [Categorical, MultiCategorical, Bernoulli, Gaussian]
+    assert [one.size for one in found] == [1, 2, 4, 6]
+    with pytest.raises(UserError, match="Text"):
+        make_distribution(spaces.Text(3))

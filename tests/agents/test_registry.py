@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rltune.agents.errors import UserError
+from rltune.agents.ppo import PPO
+from rltune.agents.registry import agent_class, agent_names, import_object
+
+
+def test_our_agents_are_known() -> None:
+    assert "ppo" in agent_names()
+    assert agent_class("ppo") is PPO
+    assert agent_class("PPO") is PPO
+    assert agent_class("rltune.agents.ppo:PPO") is PPO
+
+
+def test_a_module_of_ones_own_beside_an_agents_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "__init__.py").write_text("mine = 1\n")
+    (tmp_path / "their_agent.py").write_text(
+        "import agents\nfrom rltune.agents import PPO\nclass Theirs(PPO):\n    mine = agents.mine\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert agent_class("their_agent:Theirs").mine == 1  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"unknown agent in their_agent 'Their'; .*'Theirs'"):
+        agent_class("their_agent:Their")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("pop", "unknown agent 'pop'; did you mean 'ppo'"),
+        ("nowhere:Thing", "no module 'nowhere'"),
+        ("json:JSONDecoder", "not a subclass"),
+        ("rltune.agents:Algorithm", "lacks act, load_state_dict, make_memory"),
+        (":Thing", "module:Name"),
+    ],
+)
+def test_mistakes_are_explained(spec: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        agent_class(spec)
+
+
+def test_a_module_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_module.py").write_text("1 / 0\n")
+    (tmp_path / "needy_module.py").write_text("import not_installed\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(UserError, match="can't be imported: ZeroDivisionError"):
+        import_object("broken_module:X", "agent")
+    with pytest.raises(UserError, match="can't be imported: No module named 'not_installed'"):
+        import_object("needy_module:X", "agent")
