@@ -148,8 +148,8 @@ class Tracker:
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-            if code:
-                self._warn("wandb has failed (see wandb/tracking.log); going on without it.")
+        if code not in (0, -signal.SIGKILL):
+            self._warn("wandb has failed (see wandb/tracking.log); going on without it.")
 
 
 SYNC_LATER = "its files are kept; send them with `wandb sync` later."
@@ -260,12 +260,12 @@ class _Session:
 
 
 def _resolved(mode: str, wandb: Any) -> str:
-    """Return "online" or "offline"; "auto" respects `wandb offline` and looks for a key."""
+    """Return wandb's mode; "auto" respects WANDB_MODE and `wandb offline`, and looks for a key."""
     settings = wandb.setup(_settings(wandb)).settings
     if mode != "auto":
         return mode
-    if settings.mode in ("offline", "disabled", "dryrun"):
-        return "offline"
+    if settings.mode != "online":
+        return "disabled" if settings.mode == "disabled" else "offline"
     if settings.api_key or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return "online"
     host = urlsplit(settings.base_url).netloc

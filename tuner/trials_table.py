@@ -66,7 +66,7 @@ def _column(values: list[Any]) -> pa.Array:
         ({bool}, pa.bool_()),
     ):
         if kinds and kinds <= accepted:
-            with contextlib.suppress(OverflowError):
+            with contextlib.suppress(OverflowError, pa.ArrowInvalid):
                 return pa.array(plain, arrow)
     return pa.array([None if v is None else _text(v) for v in plain], pa.string())
 
