@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import Hyperparameter, coerce
@@ -63,7 +64,7 @@ class Dimension:
     step: int = 1  # int only
     when: Condition = field(default_factory=dict)
 
-    @property
+    @cached_property
     def internal(self) -> Internal:
         """The distribution of the internal values."""
         if self.kind == "choice":

@@ -254,7 +254,7 @@ def _find_file(name: str) -> Path:
 
 def _holds(dimension: Dimension, known: Mapping[str, Any]) -> bool:
     """Whether the dimension's condition holds."""
-    return all(
+    return not dimension.when or all(
         name in known and any(same(known[name], value) for value in wanted)
         for name, wanted in dimension.when.items()
     )

@@ -106,8 +106,9 @@ def _renamed(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
             if own is None:
                 raise space.source.error((*path, name), str(unknown("hyperparameter", name, known)))
             if own in result:
+                other = next(n for n in values if names.get(n) == own)
                 raise space.source.error(
-                    (*path, name), f"{name} means {own}, which is there already; keep one"
+                    (*path, name), f"{other} and {name} mean the same hyperparameter; keep one"
                 )
             names[name] = own
             result[own] = value

@@ -102,7 +102,7 @@ def test_derived_values_that_are_no_hyperparameters_serve_the_others() -> None:
         ),
         (
             {"fixed": {"lr": 1e-3, "learning_rate": 1e-3}},
-            "fixed.learning_rate: learning_rate means learning_rate, which is there already",
+            "fixed.learning_rate: lr and learning_rate mean the same hyperparameter; keep one",
         ),
         (
             {"derived": {"bacth_size": "64"}},

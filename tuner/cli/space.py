@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
@@ -68,7 +70,7 @@ def spaces_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
                 space.env or "any",
                 str(len(space.dimensions)),
                 str(len(space.starts)),
-                str(file),
+                os.path.relpath(file) if file.is_relative_to(Path.cwd()) else str(file),
             )
         )
     _print_table(("name", "agent", "environment", "dimensions", "starts", "file"), rows)
@@ -134,8 +136,7 @@ def _show_parts(space: Space, agent: str | None, env: str | None) -> None:
     for start in space.starts_for(env) if env else space.starts:
         values = ", ".join(f"{name} {_value(value)}" for name, value in start.values.items())
         lines.append(("start", f"{_start_name(start.name, start.env)}: {values}"))
-    for kind, text in lines:
-        print(f"{kind:<10}  {text}")
+    _print_table(None, lines)
 
 
 def _start_name(name: str, env: Iterable[str]) -> str:
@@ -152,24 +153,29 @@ def _value(value: Any) -> str:
     return "" if value is None else word(value)
 
 
-def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _print_table(head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> None:
     """Print a table: with lines in a terminal, in plain columns when piped."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    if not rows:
+        return
     console = Console()
     if not console.is_terminal:
-        table = [head, *rows]
-        widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+        table = [head, *rows] if head else rows
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for row in table:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             print("  ".join(cells).rstrip())
         return
-    grid = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD if head else None, show_header=bool(head), pad_edge=False)
+    for title in head or rows[0]:
+        grid.add_column(title, overflow="fold")
     for row in rows:
-        grid.add_row(*row)
-    console.print(grid, markup=False)
+        grid.add_row(*map(Text, row))
+    console.print(grid)
 
 
 def _no_extra(command: str, extra: Sequence[str]) -> None:
