@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from rltune.formats import score as number
+from rltune.answer_text import label, score_warnings, search_warnings, sentences
 from rltune.stats import (
     Estimate,
     bootstrap_interval,
@@ -21,9 +21,18 @@ from rltune.stats import (
     p_value_better,
     paired_difference,
     probability_of_improvement,
+    significance,
 )
 
-SIGNIFICANCE = 0.05  # how often a search whose finalists are all alike may name a false winner
+__all__ = [
+    "Answer",
+    "Circumstances",
+    "Finalist",
+    "Ranked",
+    "build_answer",
+    "label",
+    "retrain_command",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +43,7 @@ class Finalist:
     origins: tuple[str, ...]  # "default", "start:0", "sampler"; one configuration may have several
     config: dict[str, Any]
     objective: float | None = None  # the score on its tuning seeds
+    objective_mean: float | None = None  # the mean over all its evaluations: decides among ties
     seeds: dict[int, float] = field(default_factory=dict)  # test seed -> score; NaN: diverged
     env_steps: int = 0
     seconds: float = 0.0
@@ -59,12 +69,14 @@ class Ranked:
     origins: tuple[str, ...]
     config: dict[str, Any]
     objective: float | None
+    objective_mean: float | None = None
     scores: dict[int, float]
     iqm: float
     low: float
     high: float
     worst: float
-    tied: bool  # cannot be told apart from the best
+    tied: bool  # cannot be told apart from the best of the ranking
+    better_than_default: bool  # beyond chance
     improvement: Estimate | None  # probability that a run of it beats a run of the defaults
     difference: Estimate | None  # to the defaults, over shared seeds
     env_steps: int
@@ -83,7 +95,10 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The ranking of the finalists, best first, and what follows from it."""
+    """The ranking of the finalists, best first, and what follows from it.
+
+    ``best`` is the finalist to use: not always the first of the ranking.
+    """
 
     ranking: tuple[Ranked, ...]
     winner: int | None  # trial number
@@ -137,37 +152,25 @@ def build_answer(
             tuning_gap=None,
             incumbent=None,
             sentences=("No configuration was trained again on test seeds: there is no answer.",),
-            warnings=tuple(_search_warnings(circumstances)),
+            warnings=tuple(search_warnings(circumstances)),
         )
     default = next((one for one in entries if "default" in one.origins), None)
     ranking = _rank(entries, default)
-    best_of_all = ranking[0]
-    winner = min((one for one in ranking if one.tied), key=_preference)
-    beats = None if default is None else not winner.is_default
+    winner = _winner(ranking)
     tuned = [one for one in ranking if one.objective is not None and math.isfinite(one.objective)]
-    incumbent = max(tuned, key=lambda one: one.objective or 0.0, default=None)
+    incumbent = max(tuned, key=_tuning_quality, default=None)
     gap = None
     if incumbent is not None and incumbent.objective is not None:
         gap = incumbent.objective - incumbent.iqm
     return Answer(
         ranking=ranking,
         winner=winner.trial,
-        beats_default=beats,
+        beats_default=None if default is None else winner.better_than_default,
         tuning_gap=gap,
         incumbent=incumbent.trial if incumbent else None,
-        sentences=tuple(_sentences(ranking, winner, best_of_all, incumbent, gap)),
-        warnings=tuple(_score_warnings(ranking, circumstances) + _search_warnings(circumstances)),
+        sentences=tuple(sentences(ranking, winner, incumbent)),
+        warnings=tuple(score_warnings(ranking, circumstances) + search_warnings(circumstances)),
     )
-
-
-def label(trial: int, origins: Iterable[str]) -> str:
-    """Return the name that people read of a configuration."""
-    if "default" in origins:
-        return "the defaults"
-    starts = [origin for origin in origins if origin.startswith("start")]
-    if starts:
-        return f"known-good settings {int(starts[0].partition(':')[2] or 0) + 1}"
-    return f"trial {trial}"
 
 
 def retrain_command(
@@ -209,28 +212,28 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
         ),
     )
     best = list(scores[order[0].trial].values())
-    # Bonferroni: the best of several may only be called better if luck is ruled out for all.
-    threshold = SIGNIFICANCE / max(1, len(entries) - 1)
+    threshold = significance(len(entries) - 1)
     ranking = []
     for one in order:
         own = list(scores[one.trial].values())
         low, high = bootstrap_interval(own)
         versus = None if default is None or one is default else scores[default.trial]
+        others = list(versus.values()) if versus else []
         ranking.append(
             Ranked(
                 trial=one.trial,
                 origins=one.origins,
                 config=dict(one.config),
                 objective=one.objective,
+                objective_mean=one.objective_mean,
                 scores=scores[one.trial],
                 iqm=iqm(own),
                 low=low,
                 high=high,
                 worst=min(own),
                 tied=one is order[0] or p_value_better(best, own) > threshold,
-                improvement=probability_of_improvement(own, list(versus.values()))
-                if versus
-                else None,
+                better_than_default=bool(versus) and p_value_better(own, others) <= threshold,
+                improvement=probability_of_improvement(own, others) if versus else None,
                 difference=_shared_difference(scores[one.trial], versus) if versus else None,
                 env_steps=one.env_steps,
                 seconds=one.seconds,
@@ -259,126 +262,21 @@ def _origin_rank(origins: Iterable[str]) -> int:
     return 0 if "default" in kinds else 1 if "start" in kinds else 2
 
 
-def _preference(one: Ranked) -> tuple[int, float, float]:
-    return _origin_rank(one.origins), -one.iqm, -one.worst
-
-
-def _sentences(
-    ranking: Sequence[Ranked],
-    winner: Ranked,
-    best: Ranked,
-    incumbent: Ranked | None,
-    gap: float | None,
-) -> list[str]:
+def _winner(ranking: Sequence[Ranked]) -> Ranked:
+    """Return the one to use: what is known to be sound wins among those that chance cannot tell."""
     default = next((one for one in ranking if one.is_default), None)
-    lines = [_verdict(winner, default, best), _score_sentence(winner)]
-    others = [one for one in ranking if one.tied and one is not winner]
-    if others:
-        lines.append(
-            f"{_names(others)} cannot be told apart from {winner.label} with "
-            f"{_seed_count(ranking)}: a tie, decided for what is known to be sound."
-        )
-    elif len(ranking) > 1:
-        lines.append("Every other finalist was worse beyond chance.")
-    if incumbent is not None and incumbent.objective is not None and gap is not None:
-        lines.append(_gap_sentence(incumbent, incumbent.objective, gap))
-    return lines
+    candidates = [one for one in ranking if one.tied]
+    if default is not None and default not in candidates:
+        candidates = [one for one in candidates if one.better_than_default]
+    return min(candidates, key=lambda one: _origin_rank(one.origins))
 
 
-def _verdict(winner: Ranked, default: Ranked | None, best: Ranked) -> str:
-    if default is None:
-        return (
-            f"Use {winner.label}. The agent's defaults were not trained on test seeds, so nothing "
-            "says whether the search improved on them."
-        )
-    if winner.is_default:
-        if best is winner:
-            return "Use the agent's defaults: no other finalist scored higher on test seeds."
-        return (
-            f"Use the agent's defaults: {best.label} scored higher ({number(best.iqm)} against "
-            f"{number(default.iqm)}), but not beyond what luck does with so few seeds."
-        )
-    chance = winner.improvement.value if winner.improvement else 0.0
+def _tuning_quality(one: Ranked) -> tuple[float, float]:
+    worst = -math.inf
     return (
-        f"Use {winner.label}: it beats the agent's defaults, {number(winner.iqm)} against "
-        f"{number(default.iqm)}. A training with it scores above one with the defaults with "
-        f"a probability of {chance:.0%}."
+        worst if one.objective is None else one.objective,
+        worst if one.objective_mean is None else one.objective_mean,
     )
-
-
-def _score_sentence(one: Ranked) -> str:
-    seeds = len(one.scores)
-    if seeds == 1:
-        return f"On the one test seed it scored {number(one.iqm)}: one number says little."
-    return (
-        f"On {seeds} test seeds, which the search never saw, its interquartile mean is "
-        f"{number(one.iqm)} (95 % interval {number(one.low)} to {number(one.high)}), "
-        f"its worst seed {number(one.worst)}."
-    )
-
-
-def _gap_sentence(incumbent: Ranked, objective: float, gap: float) -> str:
-    scores = f"{number(objective)} while tuning and {number(incumbent.iqm)} on test seeds"
-    subject = f"{incumbent.label[0].upper()}{incumbent.label[1:]}"
-    verb = "have" if incumbent.is_default or "settings" in incumbent.label else "has"
-    text = f"{subject}, the best of the search, {verb} {scores}"
-    if not math.isfinite(gap) or gap > 0.02 * max(abs(objective), 1e-9):
-        return f"{text}: the tuning score flattered it by {number(gap)} (the tuning gap)."
-    return f"{text}: the tuning score was no illusion (tuning gap {number(gap)})."
-
-
-def _score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> list[str]:
-    lines = []
-    short = [one for one in ranking if len(one.scores) < circumstances.planned_seeds]
-    if short:
-        lines.append(
-            f"{_names(short)} ran on fewer than the planned {circumstances.planned_seeds} "
-            "test seeds, so less is known about them."
-        )
-    diverged = [one for one in ranking if not math.isfinite(one.worst)]
-    if diverged:
-        lines.append(
-            f"{_names(diverged)} diverged (NaN) on at least one test seed, which counts as the "
-            "worst score."
-        )
-    top = ranking[0].iqm
-    ceiling = [one for one in ranking if one.iqm == top and one.worst == top]
-    if len(ranking) > 1 and len(ceiling) == len(ranking):
-        lines.append(
-            f"Every finalist scored {number(top)} on every seed: the environment is too easy for "
-            "this budget to tell them apart. A smaller --budget or a harder environment would."
-        )
-    return lines
-
-
-def _search_warnings(circumstances: Circumstances) -> list[str]:
-    lines = []
-    if circumstances.cut_by_time_limit:
-        lines.append("The time limit ended the search before all trials had run.")
-    full = circumstances.full_budget_trials
-    if full is not None and full < 5:
-        lines.append(
-            f"Only {full} trial{'s' if full != 1 else ''} ran the whole budget: the search chose "
-            "among few."
-        )
-    sampled, startup = circumstances.sampled_trials, circumstances.startup_trials
-    if sampled is not None and startup and sampled <= startup:
-        lines.append(
-            f"The {circumstances.sampler or 'sampler'} was still in its random start-up phase "
-            f"({sampled} of {startup} trials): this was a random search."
-        )
-    return lines
-
-
-def _names(entries: Sequence[Ranked]) -> str:
-    names = [one.label for one in entries]
-    text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return text[0].upper() + text[1:]
-
-
-def _seed_count(ranking: Sequence[Ranked]) -> str:
-    count = max(len(one.scores) for one in ranking)
-    return "one seed" if count == 1 else f"{count} seeds"
 
 
 def _flag_value(value: object) -> str:
@@ -386,7 +284,7 @@ def _flag_value(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return repr(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return ",".join(_flag_value(one) for one in value)
     return "none" if value is None else str(value)
 
@@ -395,6 +293,7 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
     known = {one.name for one in fields(Ranked)}
     values = {name: value for name, value in data.items() if name in known}
     values["origins"] = tuple(data["origins"])
+    values["scores"] = {int(seed): float(score) for seed, score in data["scores"].items()}
     for name in ("improvement", "difference"):
         if values.get(name) is not None:
             values[name] = Estimate(*values[name])
@@ -404,6 +303,6 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     return value.item() if hasattr(value, "item") else value

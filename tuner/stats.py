@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 Scores = npt.NDArray[np.float64]
 
+FEW_RUNS = 5  # below so many runs the percentiles of a bootstrap mean little
+SIGNIFICANCE = 0.05  # how often one of several comparisons may go wrong by chance
 EXACT_PERMUTATIONS = 20_000  # up to here every permutation is looked at, beyond it that many draws
 
 
@@ -46,58 +48,88 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the (low, high) bootstrap interval of ``statistic`` over independent runs.
 
-    ``scores`` has the shape (runs,) or (runs, environments); runs are drawn anew within each
-    environment (stratified, as in rliable).
+    Runs are drawn anew ``n`` times within each environment (stratified, as in rliable); a single
+    run gives an infinite interval.
+
+    The plain percentile interval, rliable's, is too narrow for few runs. From five runs on, its
+    percentiles are moved outwards as far as a t interval with ``runs - 1`` in place of ``runs`` is
+    wider than a normal one (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015);
+    with five runs that is the whole range of the scores, which nothing asymmetric or clipped can
+    upset. With two to four runs even that falls short (75 % of three), so there the interval is
+    the t interval with the bootstrap's standard error, wide as it should be.
+
+    How often the nominal 95 % interval held the true IQM, in 4,000 simulated experiments each (in
+    brackets the plain percentile interval, 600 experiments; tests/tuner/test_stats.py repeats it):
+
+    =====================================  =====  ===========  ===========  ===========
+    scores                                 3 runs 5 runs       10 runs      20 runs
+    =====================================  =====  ===========  ===========  ===========
+    normal                                 0.95   0.94 (0.89)  0.97 (0.96)  0.96 (0.95)
+    skewed: 500 - lognormal                0.93   0.94 (0.89)  0.97 (0.92)  0.96 (0.95)
+    normal, clipped at 500 (37 % there)    0.88   0.94 (0.90)  0.96 (0.92)  0.96 (0.94)
+    25 % bad seeds                         0.95   0.94 (0.87)  0.97 (0.94)  0.96 (0.94)
+    40 % bad seeds                         0.75   0.92 (0.88)  0.97 (0.91)  0.96 (0.94)
+    70 % exactly at 500, the rest below    0.64   0.83 (0.81)  0.96 (0.93)  0.94 (0.93)
+    =====================================  =====  ===========  ===========  ===========
+
+    The last row is beyond any method: with 17 % all five runs are at 500 and show nothing else.
+
+    Args:
+        scores: shape (runs,) or (runs, environments)
+        statistic: called with a flat array
+        confidence: nominal coverage
+        n: number of bootstrap samples
+        seed: of the bootstrap; the same scores give the same interval
     """
     values = np.asarray(scores, dtype=np.float64)
-    if len(values) < 2:
+    runs = len(values)
+    if runs < 2:
         return -math.inf, math.inf
-    columns = values.reshape(len(values), -1)
-    rng = np.random.default_rng(seed)
-    runs, environments = columns.shape
-    picks = rng.integers(runs, size=(n, runs, environments))
+    columns = values.reshape(runs, -1)
+    environments = columns.shape[1]
+    picks = np.random.default_rng(seed).integers(runs, size=(n, runs, environments))
     drawn = columns[picks, np.arange(environments)].reshape(n, -1)
     if statistic is iqm:
         estimates = _iqm_of_rows(drawn)
     else:
         estimates = np.array([statistic(row) for row in drawn])
-    tail = expanded_tail(confidence, runs)
+
+    from scipy.stats import t  # late: it takes half a second to import
+
+    reach = math.sqrt(runs / (runs - 1)) * float(t.ppf(0.5 + confidence / 2, runs - 1))
+    if runs < FEW_RUNS:
+        if not np.isfinite(estimates).all():
+            return -math.inf, math.inf
+        half = reach * float(estimates.std())
+        return statistic(values) - half, statistic(values) + half
+    tail = NormalDist().cdf(-reach)
     low = np.quantile(estimates, tail, method="lower")
     high = np.quantile(estimates, 1 - tail, method="higher")
     return float(low), float(high)
 
 
-def expanded_tail(confidence: float, runs: int) -> float:
-    """Return the tail probability that makes a percentile interval as wide as a t interval.
-
-    The percentile bootstrap is too narrow for few runs: it divides by ``runs`` where ``runs - 1``
-    is due, and uses normal instead of t quantiles. Hesterberg ("What Teachers Should Know About
-    the Bootstrap", 2015) moves the percentiles outwards by both factors.
-    """
-    from scipy.stats import t  # late: it takes half a second to import
-
-    quantile = float(t.ppf(0.5 + confidence / 2, runs - 1))
-    return NormalDist().cdf(-math.sqrt(runs / (runs - 1)) * quantile)
-
-
 def probability_of_improvement(
-    a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95, n: int = 10_000, seed: int = 0
+    a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95
 ) -> Estimate:
     """Return the probability that a run of ``a`` scores above a run of ``b``, ties counting half.
 
-    This is the Mann-Whitney statistic, rliable's definition; shapes (runs_a,) and (runs_b,).
+    The value is rliable's, the Mann-Whitney statistic. The interval is not bootstrapped: five runs
+    that all beat five others would get 100 to 100 %. It is the score interval of Newcombe
+    ("Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2",
+    method 5, Statistics in Medicine 2006), here 65 to 100 %; it covered 0.92 to 0.96 in simulations
+    with five runs each. Shapes (runs_a,) and (runs_b,).
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    value = float(_wins(first[None], second[None])[0])
-    runs = min(len(first), len(second))
-    if runs < 2:
-        return Estimate(value, 0.0, 1.0)
-    rng = np.random.default_rng(seed)
-    drawn_a = first[rng.integers(len(first), size=(n, len(first)))]
-    drawn_b = second[rng.integers(len(second), size=(n, len(second)))]
-    wins = _wins(drawn_a, drawn_b)
-    tail = expanded_tail(confidence, runs)
-    return Estimate(value, float(np.quantile(wins, tail)), float(np.quantile(wins, 1 - tail)))
+    above = (first[:, None] > second[None, :]).mean()
+    value = float(above + 0.5 * (first[:, None] == second[None, :]).mean())
+    chance = np.linspace(0.0, 1.0, 2001)
+    pairs, extra = len(first) * len(second), (len(first) + len(second)) / 2 - 1
+    spread = 1 + extra * ((1 - chance) / (2 - chance) + chance / (1 + chance))
+    deviation = np.sqrt(chance * (1 - chance) * spread / pairs)
+    reach = NormalDist().inv_cdf(0.5 + confidence / 2)
+    plausible = chance[np.abs(chance - value) <= reach * deviation + 1e-9]
+    low, high = (plausible[0], plausible[-1]) if len(plausible) else (value, value)
+    return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 
 def paired_difference(
@@ -133,6 +165,16 @@ def p_value_better(a: npt.ArrayLike, b: npt.ArrayLike, seed: int = 0) -> float:
     return reached / len(sums) if exact else (reached + 1) / (len(sums) + 1)
 
 
+def significance(comparisons: int) -> float:
+    """Return the p-value below which one of so many comparisons counts (Bonferroni)."""
+    return SIGNIFICANCE / max(1, comparisons)
+
+
+def smallest_p_value(runs_a: int, runs_b: int) -> float:
+    """Return the p-value of `p_value_better` when every run of ``a`` beats every run of ``b``."""
+    return 1 / math.comb(runs_a + runs_b, runs_a)
+
+
 def _iqm_of_rows(rows: Scores) -> Scores:
     """Return the interquartile mean of each row; shape (rows, scores) -> (rows,)."""
     count = rows.shape[1]
@@ -140,10 +182,3 @@ def _iqm_of_rows(rows: Scores) -> Scores:
     if cut:
         rows = np.sort(rows, axis=1)[:, cut : count - cut]
     return np.asarray(rows.mean(axis=1), dtype=np.float64)
-
-
-def _wins(a: Scores, b: Scores) -> Scores:
-    """Return the fraction of pairs that ``a`` wins; shapes (n, runs_a), (n, runs_b) -> (n,)."""
-    above = (a[:, :, None] > b[:, None, :]).mean(axis=(1, 2))
-    equal = (a[:, :, None] == b[:, None, :]).mean(axis=(1, 2))
-    return np.asarray(above + 0.5 * equal, dtype=np.float64)

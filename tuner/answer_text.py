@@ -1,0 +1,188 @@
+"""The sentences of an answer, for people who read no statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rltune.formats import plural, score
+from rltune.stats import significance, smallest_p_value
+
+if TYPE_CHECKING:
+    from rltune.answer import Circumstances, Ranked
+
+# A tuning score that is above the test score by less than this part of it is no illusion.
+SMALL_GAP = 0.02
+FEW_FULL_TRIALS = 5
+
+
+def label(trial: int, origins: Iterable[str]) -> str:
+    """Return the name of a configuration: "the defaults", "known-good settings 1", "trial 17"."""
+    if "default" in origins:
+        return "the defaults"
+    starts = [origin for origin in origins if origin.startswith("start")]
+    if starts:
+        return f"known-good settings {int(starts[0].partition(':')[2] or 0) + 1}"
+    return f"trial {trial}"
+
+
+def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | None) -> list[str]:
+    """Return what follows from the ranking: whom to use, how good, who ties, the tuning gap."""
+    if not math.isfinite(winner.iqm):
+        return ["There is no answer: every finalist diverged on most of its test seeds."]
+    lines = [_verdict(ranking, winner), _quality(winner)]
+    ties = [one for one in ranking if one.tied and one is not winner]
+    if ties:
+        lines.append(
+            f"{_names(ties)} cannot be told apart from {winner.label} with {_seeds(winner)}: a tie."
+            f"{_tie_break(winner)}"
+        )
+    elif len(ranking) > 1:
+        lines.append("All other finalists are worse, beyond chance.")
+    if incumbent is not None:
+        lines.append(_tuning_gap(incumbent, winner))
+    return lines
+
+
+def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> list[str]:
+    """Return what weakens the comparison of the finalists."""
+    lines = []
+    planned = circumstances.planned_seeds
+    short = [one for one in ranking if len(one.scores) < planned]
+    if len(short) == len(ranking):
+        most = max(len(one.scores) for one in ranking)
+        lines.append(f"Only {most} of the planned {plural(planned, 'test seed')} could be run.")
+    elif short:
+        lines.append(
+            f"{_names(short)} ran on fewer than the planned {plural(planned, 'test seed')}: less "
+            "is known about them."
+        )
+    fewest = min(len(one.scores) for one in ranking)
+    most = max(len(one.scores) for one in ranking)
+    if len(ranking) > 1 and smallest_p_value(fewest, most) > significance(len(ranking) - 1):
+        lines.append(
+            f"With {_seeds(min(ranking, key=lambda one: len(one.scores)))} each, no difference "
+            f"among {len(ranking)} finalists can be shown, however large."
+        )
+    diverged = [one for one in ranking if not math.isfinite(one.worst)]
+    for one in diverged:
+        seeds = [str(seed) for seed, value in one.scores.items() if not math.isfinite(value)]
+        lines.append(
+            f"{_names([one])} diverged or failed on test seed {', '.join(seeds)}; that counts as "
+            "the worst score there is."
+        )
+    top = ranking[0].iqm
+    if len(ranking) > 1 and not diverged and all(one.worst == top for one in ranking):
+        lines.append(
+            f"Every finalist scored {score(top)} on every seed. This environment is too easy for "
+            "this budget to tell them apart; a smaller --budget would."
+        )
+    return lines
+
+
+def search_warnings(circumstances: Circumstances) -> list[str]:
+    """Return what weakens the search itself."""
+    lines = []
+    if circumstances.cut_by_time_limit:
+        lines.append("The time limit ended the search before all its trials had run.")
+    full = circumstances.full_budget_trials
+    if full is not None and full < FEW_FULL_TRIALS:
+        lines.append(
+            f"Only {plural(full, 'trial')} ran the whole budget: the search had little to choose "
+            "from."
+        )
+    sampled, startup = circumstances.sampled_trials, circumstances.startup_trials
+    if sampled is not None and sampled <= startup:
+        sampler = f"sampler ({circumstances.sampler})" if circumstances.sampler else "sampler"
+        lines.append(
+            f"The {sampler} was still in its random start-up phase, {sampled} of "
+            f"{plural(startup, 'trial')}: this was a random search."
+        )
+    return lines
+
+
+def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
+    default = next((one for one in ranking if one.is_default), None)
+    best = ranking[0]
+    if default is None:
+        return (
+            f"Use {winner.label}. The agent's defaults were not trained on test seeds, so nothing "
+            "says whether the search has improved on them."
+        )
+    if winner is default and len(ranking) == 1:
+        return "Use the agent's defaults: there was no other finalist."
+    if winner is default and best is winner:
+        return "Use the agent's defaults: the search found nothing that scores higher."
+    if winner is default:
+        return (
+            "Use the agent's defaults: the search did not beat them. "
+            f"{_capital(best.label)} scored {score(best.iqm)} against {score(default.iqm)}, "
+            "which can be luck."
+        )
+    if winner.improvement is None:
+        return f"Use {winner.label}."
+    chance = winner.improvement
+    return (
+        f"Use {winner.label}: {_pick(winner, 'it beats', 'they beat')} the agent's defaults, "
+        f"{score(winner.iqm)} against {score(default.iqm)}. Trained on a new seed, "
+        f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
+        f"{chance.value:.0%} ({100 * chance.low:.0f} to {chance.high:.0%})."
+    )
+
+
+def _quality(one: Ranked) -> str:
+    its = _pick(one, "its", "their")
+    if len(one.scores) == 1:
+        return f"On the only test seed {_pick(one, 'it', 'they')} scored {score(one.iqm)}."
+    if one.low == one.high:
+        return f"On {_seeds(one)} that the search never saw, every score is {score(one.iqm)}."
+    return (
+        f"On {_seeds(one)} that the search never saw, {its} interquartile mean is "
+        f"{score(one.iqm)} (95 % interval {score(one.low)} to {score(one.high)}) and {its} worst "
+        f"score {score(one.worst)}."
+    )
+
+
+def _tie_break(winner: Ranked) -> str:
+    if winner.is_default:
+        return " When nothing beats the defaults, the defaults are the answer."
+    if any(origin.startswith("start") for origin in winner.origins):
+        return " When the search does not beat known-good settings, those are the answer."
+    return ""
+
+
+def _tuning_gap(incumbent: Ranked, winner: Ranked) -> str:
+    assert incumbent.objective is not None
+    gap = incumbent.objective - incumbent.iqm
+    name = _capital(incumbent.label)
+    while_tuning = f"{name} came first in the search with {score(incumbent.objective)}"
+    if not math.isfinite(gap):
+        return f"{while_tuning}, but diverged on test seeds."
+    if gap > SMALL_GAP * abs(incumbent.objective):
+        return (
+            f"{while_tuning}, but reached only {score(incumbent.iqm)} on test seeds: its tuning "
+            f"score was too good by {score(gap)} (the tuning gap)."
+        )
+    return (
+        f"{while_tuning} and reached {score(incumbent.iqm)} on test seeds: its tuning score was no "
+        f"illusion (tuning gap {score(gap)})."
+    )
+
+
+def _pick(one: Ranked, singular: str, plural_form: str) -> str:
+    """Choose by the grammatical number of the label: "trial 3" or "the defaults"."""
+    return singular if one.label.startswith("trial") else plural_form
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _names(entries: Sequence[Ranked]) -> str:
+    names = [one.label for one in entries]
+    return _capital(names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}")
+
+
+def _seeds(one: Ranked) -> str:
+    return "one seed" if len(one.scores) == 1 else f"{len(one.scores)} seeds"
