@@ -1,3 +1,37 @@
-"""rltune tunes reinforcement-learning agents with Ray Tune and Optuna."""
+"""rltune tunes reinforcement-learning agents with Ray Tune and Optuna.
+
+`Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rltune.rundir import Run
+    from rltune.rundir import open_run as open
+    from rltune.search import Search, SearchResult, resume
+    from rltune.space import Space
+
+__all__ = ["Run", "Search", "SearchResult", "Space", "__version__", "open", "resume"]
+
+_HOMES = {
+    "Run": ("rltune.rundir", "Run"),
+    "Search": ("rltune.search", "Search"),
+    "SearchResult": ("rltune.search", "SearchResult"),
+    "Space": ("rltune.space", "Space"),
+    "open": ("rltune.rundir", "open_run"),
+    "resume": ("rltune.search", "resume"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `import rltune` and the command line stay light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rltune' has no attribute {name!r}")
+    import importlib
+
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)

@@ -97,13 +97,23 @@ def ray_session(address: str | None = None, quiet: bool = True) -> Iterator[None
             )
         _protect_token()
     if quiet:
-        for name in ("ray", "ray.tune", "ray.data", "ray.train"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        _silence()
     try:
         yield
     finally:
         if owned:
             ray.shutdown()
+
+
+def _silence() -> None:
+    """Keep Ray's own words off the screen; what a user has to know comes from the driver."""
+    for name in ("ray", "ray.tune", "ray.data", "ray.train"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # Deaths of workers are printed even so. There is no public way to turn that off.
+    with contextlib.suppress(ImportError, AttributeError, KeyError):
+        from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+        global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
 
 def _protect_token() -> None:
@@ -273,21 +283,20 @@ def _make_callback(here: _Here) -> Any:
 
 def _failure_of(trial: Any) -> Failure:
     """Say in one line why a Tune trial failed."""
+    import ray.cloudpickle
     from ray import exceptions
 
-    error = trial.get_pickled_error()
-    text = str(trial.get_error() or "")
-    if isinstance(error, exceptions.RayTaskError):
-        cause = error.as_instanceof_cause()
-        last = str(error).strip().splitlines()[-1].strip()
-        if isinstance(cause, exceptions.OutOfMemoryError):
-            return Failure("out of memory: the worker was killed", text)
-        return Failure(f"error: {last}", text)
-    if isinstance(error, exceptions.OutOfMemoryError):
+    # Tune's driver has just written both beside each other, in a folder of its own.
+    text = Path(trial.error_file).read_text() if Path(trial.error_file or "").is_file() else ""
+    pickled = Path(trial.pickled_error_file or "")
+    error = ray.cloudpickle.loads(pickled.read_bytes()) if pickled.is_file() else None
+    cause = error.as_instanceof_cause() if isinstance(error, exceptions.RayTaskError) else error
+    if isinstance(cause, exceptions.OutOfMemoryError):
         return Failure("out of memory: the worker was killed", text)
-    if isinstance(error, exceptions.RayActorError):
-        # Ray reports a kill by its memory monitor as a dead actor with a text about memory.
-        if "memory" in str(error).lower():
+    if isinstance(cause, exceptions.RayActorError):
+        # Ray reports a kill by its memory monitor as a dead actor, too.
+        if any(sign in str(cause) for sign in ("OUT_OF_MEMORY", "low on memory", "memory monitor")):
             return Failure("out of memory: the worker was killed", text)
         return Failure("worker died: its process was killed or crashed", text)
-    return Failure("error: " + (text.strip().splitlines() or ["unknown"])[-1], text)
+    last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
+    return Failure(f"error: {last}", text)

@@ -1,0 +1,234 @@
+"""Searches from end to end, with real Ray, a real study and a real run directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+import rltune
+import yaml
+from rltune.agents.errors import UserError
+
+HERE = Path(__file__).parent
+SPACE: dict[str, Any] = {"space": {"quality": {"uniform": [0.0, 1.0]}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Ray for all searches of this module: starting it costs seconds."""
+    from rltune.launch import ray_session
+
+    # Set before Ray starts, so that the workers have it.
+    os.environ["TOY_FOLDER"] = str(tmp_path_factory.mktemp("toy"))
+    with ray_session():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the toy agent importable, here and in the workers."""
+    monkeypatch.chdir(HERE)
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+def search(folder: Path, space: dict[str, Any] = SPACE, **options: Any) -> rltune.SearchResult:
+    values = {"budget": 900, "trials": 6, "wandb": "off", "screen": "none", "name": "run"} | options
+    return rltune.Search(
+        "toy:ToyAgent", "toy:ToyEnv", space, storage_path=folder, **values
+    ).run()
+
+
+def check_history(frame: pd.DataFrame) -> None:
+    """No row is missing, none is doubled."""
+    for _, rows in frame.groupby(["trial", "seed"]):
+        assert list(rows["iteration"]) == list(range(1, len(rows) + 1))
+        assert rows["env_steps"].is_monotonic_increasing
+
+
+def test_a_search_leaves_what_it_promises(tmp_path: Path) -> None:
+    result = search(tmp_path, trials=8)
+    trials = result.trials()
+    assert len(trials) == 8
+    assert set(trials["state"]) <= {"COMPLETE", "PRUNED"}
+    assert trials.loc[0, "origin"] == "default"
+    assert trials.loc[0, "config.quality"] == 0.5
+    history = result.history()
+    check_history(history)
+    assert {"mean_reward", "best_reward", "episode_reward", "step", "time"} <= set(history)
+    assert set(history.loc[history.role == "tune", "seed"]) == {0}
+    assert set(history.loc[history.role == "test", "seed"]) == {100, 101, 102, 103, 104}
+    assert len(result.episodes()) > 0
+    best = trials.loc[trials["objective"].idxmax()]
+    assert result.best is not None
+    assert result.best["quality"] == pytest.approx(best["config.quality"])
+    assert result.answer is not None
+    assert result.answer["winner"] == best["trial"]
+    study = optuna.load_study(study_name="search", storage=f"sqlite:///{result.path}/study.db")
+    assert {t.state.name for t in study.trials} <= {"COMPLETE", "PRUNED"}
+    command = (result.path / "best" / "command.txt").read_text()
+    assert command.startswith("rltune train toy:ToyAgent --env toy:ToyEnv -n 900 --quality ")
+    assert (result.path / "best" / "checkpoint.pt").exists()
+
+
+def test_the_default_wins_when_nothing_beats_it(tmp_path: Path) -> None:
+    worse = {"space": {"quality": {"uniform": [0.0, 0.4]}}}
+    result = search(tmp_path, worse, trials=4, test_seeds=3)
+    assert result.answer is not None
+    assert result.answer["beats_default"] is False
+    assert result.best is not None
+    assert result.best["quality"] == 0.5
+
+
+def test_failures_end_one_trial_each(tmp_path: Path) -> None:
+    modes = ["nan", "raise", "kill", "raise_once", "kill_once"]
+    space = {
+        **SPACE,
+        "fixed": {"at": 40},
+        "start": [{"quality": 0.9 + i / 100, "mode": mode} for i, mode in enumerate(modes)],
+    }
+    result = search(tmp_path, space, trials=8, tournament=False, retries=1)
+    trials = result.trials().set_index("trial")
+    mode = trials["config.mode"]
+    by_mode = {m: trials[mode == m].iloc[0] for m in modes}
+    assert by_mode["nan"]["state"] == "FAIL"
+    assert "non-finite loss" in by_mode["nan"]["reason"]
+    assert by_mode["raise"]["state"] == "FAIL"
+    assert by_mode["raise"]["reason"] == "error: RuntimeError: the environment broke"
+    assert "Traceback" in by_mode["raise"]["traceback"] or "toy.py" in by_mode["raise"]["traceback"]
+    assert by_mode["raise"]["retries"] == 1
+    assert by_mode["kill"]["state"] == "FAIL"
+    assert by_mode["kill"]["reason"].startswith("worker died")
+    for once in ("raise_once", "kill_once"):
+        assert by_mode[once]["state"] != "FAIL"
+        assert by_mode[once]["retries"] == 1
+    assert len(trials) == 8
+    check_history(result.history())
+    states = {t["state"] for _, t in trials.iterrows()}
+    assert "RUNNING" not in states
+
+
+def test_the_time_limit_is_kept(tmp_path: Path) -> None:
+    slow = {**SPACE, "fixed": {"sleep": 0.01}}
+    started = time.time()
+    result = search(tmp_path, slow, trials=None, time_limit=20, budget=2000, test_seeds=2)
+    elapsed = time.time() - started
+    assert elapsed <= 21
+    assert elapsed > 14
+    assert result.answer is not None
+    assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
+    for change, word in (
+        ({"trials": 0}, "--trials"),
+        ({"sampler": "tpee"}, "tpe"),
+        ({"scheduler": "ahsa"}, "asha"),
+        ({"budget": 0}, "--budget"),
+        ({"name": "../out"}, "name"),
+        ({"time_limit": "soon"}, "soon"),
+        ({"nonsense": 1}, "nonsense"),
+        ({"space": {"space": {"qualty": {"uniform": [0, 1]}}}}, "quality"),
+    ):
+        with pytest.raises(UserError, match=word):
+            search(tmp_path, **change)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_is_taken_once(tmp_path: Path) -> None:
+    search(tmp_path, trials=2, tournament=False)
+    with pytest.raises(UserError, match="resume"):
+        search(tmp_path, trials=2)
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+import rltune
+rltune.Search("toy:ToyAgent", "toy:ToyEnv", {space!r}, budget=900, trials=10, wandb="off",
+              storage_path={folder!r}, name="run", screen="plain", test_seeds=2).run()
+"""
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    space = {**SPACE, "fixed": {"sleep": 0.01}}
+    code = SCRIPT.format(here=str(HERE), space=space, folder=str(folder))
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("events", [0, 1, 4])
+def test_a_killed_search_goes_on(tmp_path: Path, events: int) -> None:
+    process = start(tmp_path)
+    assert process.stdout is not None
+    seen = 0
+    for line in process.stdout:
+        seen += "trial" in line and ("finished" in line or "stopped" in line)
+        if seen >= events and (events or (tmp_path / "run" / "study.db").exists()):
+            break
+    time.sleep(0.4)
+    kill(process)
+    before = rltune.open(tmp_path / "run").history()
+    result = rltune.resume(tmp_path / "run", screen="none")
+    history = result.history()
+    check_history(history)
+    trials = result.trials()
+    assert list(trials["trial"]) == list(range(10))
+    assert set(trials["state"]) <= {"COMPLETE", "PRUNED"}
+    # What was there before the kill is there after it.
+    keys = ["trial", "seed", "iteration", "env_steps", "eval_return"]
+    merged = before[keys].merge(history[keys], on=["trial", "seed", "iteration"], how="left")
+    assert np.allclose(merged["env_steps_x"], merged["env_steps_y"])
+    assert np.allclose(merged["eval_return_x"], merged["eval_return_y"], equal_nan=True)
+    tests = history[history.role == "test"].groupby(["trial", "seed"]).size()
+    assert (tests == 9).all()
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+    code = [sys.executable, "-m", "rltune.cli", "run", "toy:ToyAgent", "--env", "toy:ToyEnv"]
+    code += ["--quality", "0.0", "1.0", "--sleep", "0.01", "--budget", "900", "--trials", "10"]
+    code += ["--storage-path", str(tmp_path), "--name", "run", "--wandb", "off", "--plain"]
+    process = subprocess.Popen(
+        code, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "trial" in line and "finished" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    output = process.stdout.read()
+    assert process.wait(timeout=30) == 130
+    assert f"rltune resume {tmp_path / 'run'}" in output
+    assert "Traceback" not in output
+    result = rltune.resume(tmp_path / "run", screen="none", tournament=False)
+    assert len(result.trials()) == 10
+    check_history(result.history())
+
+
+def test_run_yaml_tells_everything(tmp_path: Path) -> None:
+    result = search(tmp_path, trials=2, tournament=False, seed=3)
+    content = yaml.safe_load((result.path / "run.yaml").read_text())
+    assert content["kind"] == "search"
+    assert content["spec"]["seed"] == 3
+    assert content["spec"]["space"]["space"] == {"quality": {"uniform": [0.0, 1.0]}}
+    assert {"rltune", "ray", "optuna"} <= set(content["versions"])

@@ -1,0 +1,97 @@
+"""An agent that costs nothing and fails on demand, with its environment, for the tests of the search."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from rltune.agents.algorithm import Algorithm
+from rltune.agents.config import AgentConfig, hp
+
+
+class ToyEnv(gymnasium.Env[Any, Any]):
+    """Episodes of ten steps; the return is the mean action, minus its distance to the best one."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Box(-10, 10, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.noise = float(self.np_random.normal()) * 0.01
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        reward = (float(action[0]) + self.noise) / 10
+        return np.zeros(1, np.float32), reward, self.steps >= 10, False, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(AgentConfig):
+    n_envs: int = hp(1, low=1, high=8, help="environments")
+    quality: float = hp(0.5, low=0.0, high=1.0, help="the return that training leads to")
+    mode: str = hp(
+        "ok", choices=("ok", "nan", "raise", "raise_once", "kill", "kill_once"), help="how it fails"
+    )
+    at: int = hp(50, low=1, high=1000, help="update at which it fails")
+    sleep: float = hp(0.0, low=0.0, high=1.0, help="seconds that an update takes")
+
+
+class NoMemory:
+    def add(self, **step: Any) -> None:
+        """Forget."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing."""
+
+
+class ToyAgent(Algorithm[ToyConfig]):
+    """Its return rises to `quality` as it is updated."""
+
+    Config = ToyConfig
+    update_every = 10
+
+    def __init__(self, config: ToyConfig, spaces: Any, *, seed: int, device: str = "cpu") -> None:
+        super().__init__(config, spaces, seed=seed, device=device)
+        self.updates = 0
+
+    def make_memory(self) -> NoMemory:
+        return NoMemory()
+
+    def act(self, obs: Any, *, explore: bool, mask: Any = None) -> Any:
+        skill = self.config.quality * (1 - math.exp(-self.updates / 20))
+        return np.full((len(obs), 1), skill, np.float32)
+
+    def update(self, memory: Any, progress: float) -> dict[str, float]:
+        self.updates += 1
+        if self.config.sleep:
+            time.sleep(self.config.sleep)
+        if self.updates == self.config.at and self.config.mode != "ok":
+            once = self.config.mode.endswith("_once")
+            marker = Path(os.environ["TOY_FOLDER"]) / f"{self.config.quality}"
+            if not (once and marker.exists()):
+                marker.touch()
+                if self.config.mode == "nan":
+                    return {"loss": math.nan}
+                if self.config.mode.startswith("raise"):
+                    raise RuntimeError("the environment broke")
+                os.kill(os.getpid(), signal.SIGKILL)
+        return {"loss": 1 / self.updates}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.updates = state["updates"]
