@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
 from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
 from rltune.yaml_lines import Source
+
+# A busy machine is no failure.
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 HP = hyperparameters(PPOConfig)
 
@@ -61,6 +64,7 @@ def dimensions(draw: st.DrawFn) -> Dimension:
     return parse({kind: [low_, high_]})
 
 
+@relaxed
 @given(dimensions(), st.integers(0, 2**32))
 def test_samples_are_inside_and_survive_the_internal_view(dimension: Dimension, seed: int) -> None:
     value = dimension.sample(np.random.default_rng(seed))
@@ -70,6 +74,7 @@ def test_samples_are_inside_and_survive_the_internal_view(dimension: Dimension, 
     assert again == value
 
 
+@relaxed
 @given(dimensions())
 def test_the_internal_ends_are_our_ends(dimension: Dimension) -> None:
     internal = dimension.internal
@@ -82,11 +87,13 @@ def test_the_internal_ends_are_our_ends(dimension: Dimension) -> None:
         assert end == pytest.approx(wanted, rel=1e-4, abs=1e-4 * (dimension.high - dimension.low))
 
 
+@relaxed
 @given(dimensions())
 def test_what_is_written_is_read_back(dimension: Dimension) -> None:
     assert parse(dimension.to_dict()) == dimension
 
 
+@relaxed
 @given(dimensions())
 def test_optuna_takes_the_internal_view(dimension: Dimension) -> None:
     internal = dimension.internal

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rltune.agents.config import config_hash, hyperparameters, make_config
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
 from rltune.space import Dimension, Space, shipped_spaces
+
+# A busy machine is no failure.
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 DESIGN = """\
 agent: ppo
@@ -429,7 +432,7 @@ space_dicts = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(relaxed, max_examples=200)
 @given(space_dicts)
 def test_any_dict_is_a_space_or_one_clear_error(data: dict[str, Any]) -> None:
     with contextlib.suppress(UserError):
@@ -440,7 +443,7 @@ def test_any_dict_is_a_space_or_one_clear_error(data: dict[str, Any]) -> None:
         s.violations(s.resolve(values))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(relaxed, max_examples=50)
 @given(anything)
 def test_anything_is_a_space_or_one_clear_error(data: Any) -> None:
     with contextlib.suppress(UserError):
@@ -471,7 +474,7 @@ def valid_spaces(draw: st.DrawFn) -> Space:
     )
 
 
-@settings(deadline=None)
+@relaxed
 @given(valid_spaces(), st.integers(0, 1000))
 def test_samples_respect_conditions_and_constraints(s: Space, seed: int) -> None:
     values = s.sample(rng(seed))
