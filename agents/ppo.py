@@ -158,14 +158,16 @@ class PPO(Algorithm[PPOConfig]):
         scalars = self._scalars(progress)
 
         history: list[dict[str, Tensor]] = []
+        norms: list[Tensor] = []
         for batch in self._minibatches(rollout):
             loss, metrics = ppo_loss(self.nets, batch, scalars)
             history.append(metrics)
             if 0 < self.config.target_kl < float(metrics["approx_kl"]) / 1.5:
                 break
-            metrics["grad_norm"] = self.learner.step(loss, learning_rate)
+            norms.append(self.learner.step(loss, learning_rate))
         return {
             **_means(history),
+            "grad_norm": float(torch.stack(norms).mean()) if norms else 0.0,
             "explained_variance": _explained_variance(rollout),
             "learning_rate": learning_rate,
             "clip_range": float(scalars.clip_range),
