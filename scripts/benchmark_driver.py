@@ -1,0 +1,63 @@
+"""Measure what rltune itself costs: 100 trivial trials, and the resume of a 500-trial search.
+
+    python scripts/benchmark_driver.py
+
+The trials train nothing (tests/tuner/toy.py), so what is left is Ray Tune, the study and the
+history. Ray is up before the clock starts.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+TOYS = Path(__file__).resolve().parent.parent / "tests" / "tuner"
+SPACE = {"space": {"quality": {"uniform": [0.0, 1.0]}}}
+
+
+def main() -> None:
+    os.chdir(TOYS)
+    sys.path.insert(0, str(TOYS))
+    import rltune
+    from rltune.launch import ray_session
+
+    options = {"budget": 90, "wandb": "off", "screen": "none", "tournament": False}
+    with tempfile.TemporaryDirectory() as folder, ray_session():
+
+        def search(name: str, trials: int) -> float:
+            started = time.time()
+            rltune.Search(
+                "toy:ToyAgent", "toy:ToyEnv", SPACE, trials=trials, name=name,
+                storage_path=folder, **options,
+            ).run()  # fmt: skip
+            return time.time() - started
+
+        search("warm-up", 4)
+        hundred = search("hundred", 100)
+        search("many", 500)
+        started = time.time()
+        first: list[float] = []
+        from rltune.driver import Driver
+
+        begin = Driver.on_result
+
+        def on_result(driver: Driver, *args: object) -> bool:
+            first.append(time.time() - started)
+            return begin(driver, *args)  # type: ignore[arg-type]
+
+        Driver.on_result = on_result  # type: ignore[method-assign, assignment]
+        rltune.resume(Path(folder) / "many", screen="none", trials=502)
+    names = ("rltune", "ray", "optuna")
+    print(f"{time.strftime('%Y-%m-%d')}; " + ", ".join(f"{n} {version(n)}" for n in names))
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"100 trivial trials through the whole path: {hundred:.1f} s")
+    print(f"resume of a 500-trial search, to its first new result: {first[0]:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
