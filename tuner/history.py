@@ -85,9 +85,9 @@ class HistoryWriter:
         rows = _read_parts(history, KEYS)
         self._attempt = int(pc.max(rows["attempt"]).as_py() or 0) + 1
         self._attempts: dict[tuple[int, int], int] = {}
-        rows = _kept(rows)
-        last = rows.group_by(["trial", "seed"]).aggregate([("iteration", "max")])
-        self._last = {(row["trial"], row["seed"]): row["iteration_max"] for row in last.to_pylist()}
+        kept = _kept(rows).sort_by("iteration")
+        keys = zip(kept["trial"].to_pylist(), kept["seed"].to_pylist(), strict=True)
+        self._last = dict(zip(keys, kept["iteration"].to_pylist(), strict=True))
 
     def last_iteration(self, trial: int, seed: int) -> int:
         """Return the last iteration on record of a trial, 0 before the first."""
@@ -312,7 +312,7 @@ def _write_part(path: Path, table: pa.Table) -> None:
 
 
 def _merge(folder: Path) -> None:
-    """Merge the last parts while sixteen in a row are equally wide: few files, little rewriting."""
+    """Merge the last parts while MERGE in a row are equally wide: few files, little rewriting."""
     while True:
         parts = _listing(folder)[0][-MERGE:]
         widths = {last - first + 1 for first, last, _ in parts}

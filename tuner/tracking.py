@@ -107,7 +107,7 @@ class Tracker:
         self._put("search_finished", summary=dict(summary))
 
     def close(self, timeout: float = 30.0) -> None:
-        """Let wandb finish, for at most ``timeout`` seconds; nothing is lost on disk after that."""
+        """Let wandb finish, for at most ``timeout`` seconds; what lies on disk stays there."""
         if self._process is None or self._closed:
             return
         self._closed = True

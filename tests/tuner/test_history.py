@@ -191,7 +191,7 @@ def test_episodes_of_a_torn_line_never_count(tmp_path):
 # Forks a writer, kills it after a moment, prints what it had acknowledged, waits for the check.
 KILLED = """
 import json, os, random, signal, sys, time
-import pandas  # which pyarrow would import in every fork
+import pandas, pyarrow.acero, pyarrow.dataset  # or every fork would import them
 from rltune import history
 history.JOURNAL_ROWS, history.MERGE, history.LARGEST = 5, 3, 27
 path, seed = sys.argv[1:]
@@ -222,8 +222,9 @@ for generation in range(30):
         write(generation, pipe)
     os.close(pipe)
     with open(read) as acknowledged:
-        lines = [acknowledged.readline()] if generation % 3 else []  # or killed while it recovers
-        time.sleep(rng.uniform(0.0, 0.06))
+        wanted = rng.randrange(60) if generation % 3 else 0  # or killed while it recovers
+        lines = [acknowledged.readline() for _ in range(wanted)]
+        time.sleep(rng.uniform(0.0, 0.005 if wanted else 0.1))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         lines += acknowledged
