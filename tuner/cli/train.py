@@ -121,7 +121,6 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
     from rltune.agents.config import hyperparameters
     from rltune.agents.registry import agent_class
-    from rltune.cli.run import parse_mapping
     from rltune.train import TrainSpec, print_result, train
 
     known = hyperparameters(agent_class(args.agent).Config)
@@ -131,7 +130,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         env=args.env,
         total_timesteps=args.total_timesteps,
         config=config,
-        env_kwargs=parse_mapping("--env-kwargs", args.env_kwargs) if args.env_kwargs else {},
+        env_kwargs=read_mapping(args.env_kwargs, "--env-kwargs"),
         seed=args.seed,
         device=args.device,
         eval_freq=args.eval_freq,
@@ -147,6 +146,16 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     result = train(spec, name=args.name, storage_path=args.storage_path, plain=args.plain)
     print_result(result)
     return result.exit_code
+
+
+def read_mapping(text: str | None, flag: str) -> dict[str, Any]:
+    """Return the YAML mapping that a flag gives."""
+    from rltune.yaml_lines import parse_yaml
+
+    data, _ = parse_yaml(text or "{}", flag)
+    if not isinstance(data, dict):
+        raise UserError(f"{flag} {text!r} is no mapping; write it as '{{key: value}}'")
+    return data
 
 
 def read_config(file: str | None, agent: str) -> dict[str, Any]:

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rltune import train as train_module
+from rltune.agents import Agent
+from rltune.agents.config import config_dict, make_config
+from rltune.agents.errors import UserError
+from rltune.agents.ppo import PPOConfig
+from rltune.cli import train as cli
+from rltune.history import read_episodes, read_history
+from rltune.rundir import RunDir
+from rltune.train import TrainSpec, resume_training, train
+
+TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_arch": [8]}
+
+
+def spec(**changes: Any) -> TrainSpec:
+    values = {"agent": "ppo", "env": "CartPole-v1", "config": TINY, "total_timesteps": 320}
+    return TrainSpec(**{**values, "eval_freq": 80, "eval_episodes": 2, "wandb": "off", **changes})
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(path, weights_only=True)
+    nets: dict[str, torch.Tensor] = state["algorithm"]["nets"]
+    return nets
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_training_leaves_everything_in_its_run_directory(tmp_path: Path) -> None:
+    result = train(spec(), name="one", storage_path=tmp_path, plain=True)
+    assert result.path == tmp_path / "one"
+    assert (result.env_steps, result.exit_code) == (320, 0)
+    history = read_history(result.path)
+    assert history["env_steps"].tolist() == [80, 160, 240, 320]
+    assert history["iteration"].tolist() == [1, 2, 3, 4]
+    assert set(history["role"]) == {"train"}
+    assert history["eval_return"].notna().all()
+    assert history["policy_loss"].notna().all()
+    assert {"mean_reward", "best_reward", "episode_reward", "step", "time"} <= set(history)
+    episodes = read_episodes(result.path)
+    assert episodes["length"].sum() <= 320
+    assert history["mean_reward"].iloc[-1] == pytest.approx(episodes["episode_return"].mean())
+    run = RunDir.open(result.path)
+    assert run.kind == "train"
+    assert run.spec["config"]["n_steps"] == 16
+    assert run.spec["config"]["clip_range"] == 0.2  # the defaults are written down too
+    best = history["eval_return"].max()
+    assert Agent.load(result.path / "checkpoints/best.pt").evaluate(2).mean == best
+    assert result.best_return == best
+
+
+def test_it_is_the_agent_that_a_search_would_train(tmp_path: Path) -> None:
+    result = train(spec(seed=103), name="one", storage_path=tmp_path, plain=True)
+    config = config_dict(make_config(PPOConfig, TINY))
+    agent = Agent("ppo", "CartPole-v1", config, total_timesteps=320, seed=103)
+    agent.learn(320)
+    agent.save(tmp_path / "other.pt")
+    assert same(weights(result.path / "checkpoints/last.pt"), weights(tmp_path / "other.pt"))
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, iteration: int, action: Any) -> None:
+    """Do something in the ``iteration``-th history row of every training from now on."""
+    append = train_module.HistoryWriter.append
+
+    def appended(self: Any, row: dict[str, Any], episodes: Any) -> None:
+        append(self, row, episodes)
+        if row["iteration"] == iteration:
+            action()
+
+    monkeypatch.setattr(train_module.HistoryWriter, "append", appended)
+
+
+def test_control_c_stops_cleanly_and_resume_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(spec(), name="whole", storage_path=tmp_path, plain=True)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        stopped = train(spec(), name="cut", storage_path=tmp_path, plain=True)
+    assert stopped.interrupted
+    assert (stopped.env_steps, stopped.exit_code) == (160, 130)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    resumed = resume_training(stopped.path, plain=True)
+    assert (resumed.env_steps, resumed.exit_code) == (320, 0)
+    check_equal(whole.path, resumed.path)
+
+
+def check_equal(one: Path, other: Path) -> None:
+    """The two runs have the same agent, history and episodes."""
+    assert same(weights(one / "checkpoints/last.pt"), weights(other / "checkpoints/last.pt"))
+    clock = ["time", "timestamp", "env_steps_per_second"]
+    for read in (read_history, read_episodes):
+        left, right = read(one), read(other)
+        drop = [name for name in clock if name in left]
+        assert left.drop(columns=drop).equals(right.drop(columns=drop))
+
+
+@pytest.mark.parametrize("iteration", [1, 3])
+def test_a_killed_training_has_no_gap_and_no_doubled_row(
+    iteration: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    whole = train(spec(), name="whole", storage_path=tmp_path, plain=True)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, iteration, kill)  # after the row, before the checkpoint
+        with pytest.raises(Killed):
+            train(spec(), name="cut", storage_path=tmp_path, plain=True)
+    resumed = resume_training(tmp_path / "cut", plain=True)
+    check_equal(whole.path, resumed.path)
+
+
+def test_a_finished_training_can_be_made_longer(tmp_path: Path) -> None:
+    done = train(spec(), name="one", storage_path=tmp_path, plain=True)
+    with pytest.raises(UserError, match=r"finished: 320 env_steps .* -n 640"):
+        resume_training(done.path)
+    longer = resume_training(done.path, total_timesteps=480, plain=True)
+    assert longer.env_steps == 480
+    assert read_history(done.path)["env_steps"].tolist() == [80, 160, 240, 320, 400, 480]
+    assert RunDir.open(done.path).spec["total_timesteps"] == 480
+
+
+def test_the_controls_end_it(tmp_path: Path) -> None:
+    controls = {"target_reward": 1.0, "reward_buffer_size": 3}
+    result = train(spec(controls=controls), name="one", storage_path=tmp_path, plain=True)
+    assert result.env_steps < 320
+    assert result.stop_reason
+    assert read_history(result.path)["eval_return"].notna().iloc[-1]
+
+
+def test_a_diverged_training_ends_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**TINY, "learning_rate": 1e38, "max_grad_norm": 0}
+    result = train(spec(config=config), name="one", storage_path=tmp_path, plain=True)
+    assert result.diverged
+    assert result.exit_code == 1
+    train_module.print_result(result)
+    assert "diverged: non-finite" in capsys.readouterr().out
+    with pytest.raises(UserError, match="can't go on: it diverged"):
+        resume_training(result.path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"config": {"gama": 1}}, {"env": "CartPole-v7"}, {"agent": "pop"}, {"seed": -1}],
+)
+def test_a_mistake_leaves_nothing_behind(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        train(dataclasses.replace(spec(), **changes), name="one", storage_path=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_points() -> None:
+    one = spec(total_timesteps=100_000, eval_freq=25_000)
+    points, at = [], 0
+    while at < 100_000:
+        at = one.next_point(at)
+        points.append(at)
+    thousands = [point // 1000 for point in points]
+    assert thousands == [10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90, 100]
+    assert one.next_evaluation(0) == one.next_evaluation(24_999) == 25_000
+    assert spec(eval_freq=None, total_timesteps=2000).eval_steps == 100
+
+
+# ------------------------------------------------------------------------------ the command line
+
+
+def parse(*words: str) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    cli.add_parser(parser.add_subparsers())
+    return parser.parse_known_args(["train", *words])
+
+
+def run(*words: str) -> int:
+    args, extra = parse(*words)
+    code: int = args.main(args, extra)
+    return code
+
+
+def test_flags_and_a_file_become_a_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("num_steps: 16\nn_envs: 2\nbatch_size: 8\nuse_sde: true\n")
+    flags = """ppo --env CartPole-v1 -n 64 --seed 3 --config mine.yaml --batch-size=16
+        --lr lin_1e-3 --net-arch 8 4 --no-use-sde --normalize_observations --n-epochs 1
+        --eval-episodes 1 --eval-freq 32 --target-reward 400 --name one --wandb off"""
+    code = run(*flags.split(), "--env-kwargs", "{sutton_barto_reward: true}")
+    assert code == 0
+    done = RunDir.open("runs/one").spec
+    config = done["config"]
+    assert (config["n_steps"], config["n_envs"], config["batch_size"]) == (16, 2, 16)
+    assert (config["learning_rate"], config["net_arch"]) == ("lin_1e-3", [8, 4])
+    assert config["use_sde"] is False
+    assert config["normalize_observations"] is True
+    assert (done["seed"], done["total_timesteps"], done["eval_freq"]) == (3, 64, 32)
+    assert done["controls"] == {"target_reward": 400.0}
+    assert done["env_kwargs"] == {"sutton_barto_reward": True}
+    out = capsys.readouterr().out
+    assert "rltune play runs/one/checkpoints/last.pt" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--gama 1", "--gama: unknown hyperparameter 'gama'; did you mean 'gamma'"),
+        ("--gamma 1.5", "gamma is '1.5', but must be between 0 and 1"),
+        ("--gamma .9 .99", "several are a search: rltune run ppo"),
+        ("--gamma", "--gamma needs a value"),
+        ("stray", "unexpected argument 'stray'"),
+        ("--config none.yaml", "none.yaml: no such file"),
+    ],
+)
+def test_wrong_flags_are_explained(words: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        run("ppo", "--env", "CartPole-v1", *words.split())
+    assert message in str(error.value)
+
+
+def test_the_help_lists_every_hyperparameter(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("ppo", "--help")
+    text = capsys.readouterr().out
+    for name, value in config_dict(PPOConfig()).items():
+        assert f"--{name.replace('_', '-')} " in text, value
+    assert "[0.9 to 0.9999, one_minus_log]" in text
+
+
+@pytest.mark.slow
+def test_after_a_kill_at_any_moment(tmp_path: Path) -> None:
+    whole = train(spec(total_timesteps=6400), name="whole", storage_path=tmp_path, plain=True)
+    code = (
+        "from rltune.train import *; from pathlib import Path\n"
+        f"s = TrainSpec.from_dict(RunDir.open({str(whole.path)!r}).spec)\n"
+        f"train(s, name='cut', storage_path={str(tmp_path)!r}, plain=True)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "cut" / "checkpoints").exists():
+        time.sleep(0.01)
+    for delay in (0.0, 0.13, 0.37):
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        code = f"from rltune.train import *; resume_training({str(tmp_path / 'cut')!r}, plain=True)"
+        process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+        time.sleep(5)
+    process.wait()
+    check_equal(whole.path, tmp_path / "cut")
