@@ -134,11 +134,12 @@ class Search:
         check(self.spec, self.algorithm)
         self.storage_path = os.fspath(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
-        run_path(self.storage_path, self.name)
+        self.path = run_path(self.storage_path, self.name)
+        self.starts = starts(self.space, env, self.algorithm)
 
     def run(self) -> SearchResult:
         """Run the search to its end, or until Ctrl-C, and return what it found."""
-        run = RunDir.create(str(Path(self.storage_path) / self.name), self.spec.to_dict())
+        run = RunDir.create(self.path, self.spec.to_dict())
         return drive(run, self.spec, self.algorithm, self.started, self.screen, self.ray_output)
 
 
@@ -161,7 +162,9 @@ def resume(
     spec = SearchSpec.from_dict(run.spec)
     if isinstance(changes.get("time_limit"), str):
         changes["time_limit"] = parse_duration(changes["time_limit"])
-    spec = replace(spec, **{key: value for key, value in changes.items() if value is not None})
+    changes = {key: value for key, value in changes.items() if value is not None}
+    spec = replace(spec, **changes)
+    run.resumed(changes)
     if spec.import_path not in sys.path:
         sys.path.insert(0, spec.import_path)
     return drive(run, spec, agent_class(spec.agent), started, screen, ray_output)
@@ -252,7 +255,7 @@ def drive(
                 tracker.search_finished(conclude(run, spec, study, driver.scores, defaults))
         finally:
             history.close()
-            tracker.close(timeout=10)
+            tracker.close(timeout=30)
             study.close()
     return SearchResult(Run(run), interrupted=driver.stop_requested)
 
@@ -305,10 +308,11 @@ def _resolve_space(
     elif agent in shipped_spaces():
         resolved = Space.load(agent)
     else:
-        resolved = Space.from_hyperparameters(known)
+        resolved = Space.from_hyperparameters(known, agent)
     if resolved.agent is not None and resolved.agent != agent:
         raise UserError(f"the space is for the agent {resolved.agent!r}, not {agent!r}.")
-    resolved = resolved.with_overrides(dimensions).checked_against(known)
+    own_names = resolved.checked_against(known)
+    resolved = own_names.with_overrides(dimensions).checked_against(known)
     if not resolved.dimensions:
         raise UserError("the space has nothing to search; give at least one dimension.")
     # The defaults are written out, so that a configuration is whole, whatever the defaults become.

@@ -22,8 +22,8 @@ Search for the best configuration of an agent on an environment.
   rltune run my_module:MyAgent --space my.yaml --env my_module:MyEnv
 
 Any hyperparameter of the agent is a flag too: one value fixes it, two numbers are a range that is
-searched on the hyperparameter's own scale, anything else a choice. `rltune train AGENT --help` lists
-them with their ranges.
+searched on the hyperparameter's own scale, anything else a choice. `rltune train AGENT --help`
+lists them with their ranges.
 """
 
 
@@ -98,7 +98,7 @@ def add_parser(subparsers: Any) -> None:
     resume = subparsers.add_parser(
         "resume",
         help="go on with a search or a training that was stopped or killed",
-        description="Go on where a search or a training was stopped or killed; nothing is done twice.",
+        description="Go on where a search or a training was stopped; nothing is done twice.",
     )
     resume.set_defaults(main=resume_main)
     resume.add_argument("run", help="the run directory, its name, or latest")
@@ -134,18 +134,36 @@ def _whole(text: str) -> int:
 _number.__name__ = _whole.__name__ = "whole number"
 
 PASSED_ON = (
-    "trials sampler scheduler seed evaluations eval_episodes retries concurrency cpus_per_trial "
-    "gpus_per_trial device tournament finalists test_seeds wandb wandb_project wandb_entity wandb_group"
-).split()
+    "trials",
+    "sampler",
+    "scheduler",
+    "seed",
+    "evaluations",
+    "eval_episodes",
+    "retries",
+    "concurrency",
+    "cpus_per_trial",
+    "gpus_per_trial",
+    "device",
+    "tournament",
+    "finalists",
+    "test_seeds",
+    "wandb",
+    "wandb_project",
+    "wandb_entity",
+    "wandb_group",
+)
 
 
 def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Run a search."""
     search = make_search(args, extra)
     if args.dry_run:
-        from rltune.show import show_plan
+        from rltune.plan import plan_lines
+        from rltune.rundir import command_line
 
-        show_plan(search.spec, search.space, search.starts())
+        command = command_line().replace(" --dry-run", "")
+        print("\n".join(plan_lines(search.spec, search.space, search.starts, search.path, command)))
         return 0
     return _report(search.run())
 
