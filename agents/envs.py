@@ -86,9 +86,11 @@ class Envs:
         atari: the standard Atari preprocessing; None means for Atari games
         vectorization: "sync" (a loop in this process), "async" (a process each), "native" (the
             environment's own vector version)
-        max_episode_steps: a time limit in place of the registered one
+        max_episode_steps: a time limit, where it is below the registered one
         training: Atari only: clip rewards to their sign and end the learner's episode with a life.
             The game goes on, and the returns of episodes are always the game's own score.
+        autoreset: begin the next episode where one ends; otherwise `reset` begins it
+        render_mode: "human" for a window, "rgb_array" for `render`; only with "sync"
 
     Raises:
         UserError: an unknown environment, a missing package, an unsupported space.
@@ -106,6 +108,7 @@ class Envs:
         vectorization: str = "sync",
         max_episode_steps: int | None = None,
         training: bool = True,
+        autoreset: bool = True,
         render_mode: str | None = None,
     ) -> None:
         if vectorization not in BACKENDS:
@@ -115,6 +118,7 @@ class Envs:
         self.seed = seed
         self.frame_skip = FRAME_SKIP if atari else 1
         self._learner_view = atari and training
+        self._autoreset = autoreset
         self._backend: Backend = BACKENDS[vectorization](
             n_envs,
             env,
@@ -154,7 +158,7 @@ class Envs:
         ended = (terminated | truncated).nonzero()[0]
         episodes = [self._finished(int(i)) for i in ended]
         self.obs = step.next_obs
-        if episodes:
+        if episodes and self._autoreset:
             self.obs = step.next_obs.copy()
             self._begin(ended)
             self._backend.reset(ended, self._seeds(ended), self.obs)
@@ -220,8 +224,13 @@ class Envs:
             self._log.load(episodes)
 
     def render(self) -> Any:
-        """Return the picture of the first environment (``render_mode`` rgb_array)."""
+        """Return the picture of the first environment, (height, width, 3) with "rgb_array"."""
         return self._backend.render()
+
+    @property
+    def steps_per_second(self) -> float:
+        """How many steps a second look natural."""
+        return float(self._backend.metadata().get("render_fps") or 30) / self.frame_skip
 
     def close(self) -> None:
         """Close the environments."""

@@ -41,7 +41,9 @@ def make_env(
     render_mode: str | None = None,
     max_episode_steps: int | None = None,
 ) -> Env:
-    """Return one environment with float32 vectors or uint8 images, and its time limit.
+    """Return one environment with vectors or uint8 images, and its time limit.
+
+    ``max_episode_steps`` counts where it is below the registered limit.
 
     ``env`` is a gymnasium id or ``module:Class`` (or ``module:function``) of the user's own.
     Raises `UserError` for an unknown name, a missing package or an unsupported space.
@@ -79,7 +81,8 @@ def build(
         limit = spec.max_episode_steps
     _check_action_space(env, made.action_space)
     made = _with_layout(env, made, frame_stack_of(env, frame_stack, atari))
-    return made, max_episode_steps or limit
+    limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
+    return made, min(limits, default=None)
 
 
 def check_env_name(env: str) -> None:
@@ -177,11 +180,22 @@ def _import_own(env: str) -> Callable[..., Any]:
 
 def _make_own(env: str, kwargs: dict[str, Any]) -> Env:
     made = _import_own(env)
+    parameters = inspect.signature(made)
+    if "render_mode" in kwargs and not _takes(parameters, "render_mode"):
+        raise UserError(
+            f"environment {env!r} can't be shown: its constructor takes no render_mode, "
+            "as gymnasium's environments do"
+        )
     try:
-        inspect.signature(made).bind(**kwargs)
+        parameters.bind(**kwargs)
     except TypeError as error:
         raise UserError(f"environment {env!r} does not take these arguments: {error}") from error
     return cast(Env, made(**kwargs))
+
+
+def _takes(parameters: inspect.Signature, name: str) -> bool:
+    kinds = [parameter.kind for parameter in parameters.parameters.values()]
+    return name in parameters.parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _make_registered(

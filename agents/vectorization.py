@@ -64,6 +64,11 @@ class Backend(Protocol):
 
     def render(self) -> Any:
         """Return the picture of the first environment."""
+        raise NotImplementedError("only vectorization='sync' shows its environments")
+
+    def metadata(self) -> Mapping[str, Any]:
+        """Return what gymnasium's environments say about their rendering."""
+        return {}
 
     def close(self) -> None:
         """Close the environments."""
@@ -136,6 +141,9 @@ class _Sync(Backend):
     def render(self) -> Any:
         return self._envs[0].render()
 
+    def metadata(self) -> Mapping[str, Any]:
+        return self._envs[0].metadata
+
     def close(self) -> None:
         for env in self._envs:
             env.close()  # type: ignore[no-untyped-call]
@@ -185,9 +193,6 @@ class _Async(Backend):
 
     def set_states(self, states: Sequence[Any]) -> None:
         raise NotImplementedError("environments in processes of their own replay their actions")
-
-    def render(self) -> Any:
-        return self._envs.render()[0]
 
     def close(self) -> None:
         self._envs.close()
@@ -250,9 +255,6 @@ class _Native(Backend):
 
     def set_states(self, states: Sequence[Any]) -> None:
         raise NotImplementedError("native vector environments keep their state to themselves")
-
-    def render(self) -> Any:
-        raise NotImplementedError("render with vectorization='sync'")
 
     def close(self) -> None:
         self._envs.close()
@@ -342,7 +344,8 @@ def make_native(
     if frame_stack > 1:
         raise UserError(f"environment {env!r} has no native version with frame_stack; use 'sync'")
     if max_episode_steps is not None:
-        kwargs["max_episode_steps"] = max_episode_steps
+        registered = spec.max_episode_steps or max_episode_steps
+        kwargs["max_episode_steps"] = min(registered, max_episode_steps)
     if spec.vector_entry_point is not None:
         return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
     return _make_envpool(n_envs, env, kwargs)
