@@ -297,6 +297,8 @@ class Proposer:
     # The study as the sampler sees it
 
     def _seen(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        if self.name in ("random", "qmc"):
+            return []  # they learn nothing
         inside = [self._inside(trial) for trial in trials if trial.state != TrialState.WAITING]
         known = [trial for trial in inside if trial is not None]
         if self.name == "tpe":

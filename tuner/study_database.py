@@ -66,7 +66,9 @@ class Database:
         trial._validate()
         trial.number = len(self.trials)
         with self._transaction() as session:
-            row = models.TrialModel(study_id=self._study_id, number=trial.number, state=trial.state)
+            row: Any = models.TrialModel(
+                study_id=self._study_id, number=trial.number, state=trial.state
+            )
             row.datetime_start = trial.datetime_start
             session.add(row)
             session.flush()
