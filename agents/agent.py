@@ -195,6 +195,8 @@ class Agent:
         self.monitor = Monitor(self.controls)
         self._progress = _Progress()
         self._obs: Array | None = None  # what to act on next, as the networks see it
+        # From a checkpoint: playing episodes again takes time, and only training needs it.
+        self._envs_state: dict[str, Any] | None = None
 
     def _make_envs(
         self, n_envs: int, seed: int, *, training: bool, max_steps: int | None = None
@@ -232,8 +234,7 @@ class Agent:
         """
         started = time.perf_counter()
         tally = _Tally()
-        if self._obs is None:
-            self._obs = self._normalise(self._envs.reset())
+        self._enter()
         while not self._is_done(until):
             self._step(tally)
             if deadline is not None and time.time() >= deadline:
@@ -249,6 +250,16 @@ class Agent:
             diverged=self._progress.diverged,
             updates=tally.updates,
         )
+
+    def _enter(self) -> None:
+        """Bring the environments to where the training stands."""
+        if self._envs_state is not None:
+            self._envs.load_state_dict(self._envs_state)
+            self._envs_state = None
+            if self.config.vectorization == "native":
+                self._obs = self._normalise(self._envs.obs)
+        elif self._obs is None:
+            self._obs = self._normalise(self._envs.reset())
 
     @property
     def stop_reason(self) -> str | None:
@@ -389,7 +400,7 @@ class Agent:
                 "memory": self.memory.state_dict(),
                 "observations": self.observations and self.observations.state_dict(),
                 "rewards": self.rewards and self.rewards.state_dict(),
-                "envs": None if self._obs is None else self._envs.state_dict(),
+                "envs": self._saved_envs(),
                 "obs": None if self._obs is None else torch.from_numpy(self._obs),
             },
         )
@@ -435,6 +446,11 @@ class Agent:
         agent._restore(state, path)
         return agent
 
+    def _saved_envs(self) -> dict[str, Any] | None:
+        if self._obs is None:
+            return None
+        return self._envs_state or self._envs.state_dict()
+
     def _restore(self, state: dict[str, Any], path: str | Path) -> None:
         try:
             self.algorithm.load_state_dict(state["algorithm"])
@@ -451,8 +467,12 @@ class Agent:
             self.observations.load_state_dict(state["observations"])
         if self.rewards is not None:
             self.rewards.load_state_dict(state["rewards"])
+        if self.config.vectorization == "native":
+            # Its environments begin new episodes, so an unfinished rollout can't be continued.
+            self.memory = self.algorithm.make_memory()
+            self._progress.rows_since_update = 0
         if state["obs"] is not None:
-            self._envs.load_state_dict(state["envs"])
+            self._envs_state = state["envs"]
             self._obs = state["obs"].numpy()
 
     def close(self) -> None:

@@ -63,6 +63,26 @@ def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> Non
     assert whole.evaluate(3).returns == third.evaluate(3).returns
 
 
+def test_native_environments_can_be_resumed_too(tmp_path: Path) -> None:
+    agent = make(vectorization="native", normalize_observations=True)
+    agent.learn(150)
+    agent.save(tmp_path / "a.pt")
+    again = Agent.load(tmp_path / "a.pt", device="cpu")
+    chunk = again.learn(400)
+    assert chunk.env_steps >= 400
+    assert chunk.updates > 4
+    assert all(episode.length == episode.episode_return for episode in chunk.episodes)
+
+
+def test_a_new_agent_can_be_saved(tmp_path: Path) -> None:
+    whole = make()
+    make().save(tmp_path / "a.pt")
+    again = Agent.load(tmp_path / "a.pt", device="cpu")
+    whole.learn(100)
+    again.learn(100)
+    assert torch.equal(parameters(whole), parameters(again))
+
+
 def test_many_chunks_equal_one_call() -> None:
     whole, parts = make(), make()
     chunk = whole.learn(640)
