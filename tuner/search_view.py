@@ -310,10 +310,13 @@ class SearchView:
 
 def _ending(state: str, reason: str, value: float | None, trial: RunningTrial | None) -> str:
     text = ENDED.get(state, state.lower())
-    if value is not None:
+    if reason.startswith(text):  # "stopped at rung 5,556: 12 < 98"
+        text, reason = reason, ""
+    elif value is not None:
         text += f" with {score(value)}"
+    if reason:
+        text += f", {reason}"
     if trial is not None:
-        text += (
-            f" after {count(trial.env_steps)} env-steps in {duration(time.time() - trial.started)}"
-        )
-    return f"{text}: {reason}" if reason else text
+        spent = duration(time.time() - trial.started)
+        text += f" ({count(trial.env_steps)} env-steps, {spent})"
+    return text

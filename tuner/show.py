@@ -1,0 +1,330 @@
+"""Prints what a run found, from its run directory alone: the answer first."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from rltune.answer import Answer
+from rltune.formats import count, duration, plural, score, setting
+from rltune.rundir import open_run
+from rltune.summary import Summary
+
+WIDEST = 100  # sentences on longer lines are hard to read
+STATES = {
+    "COMPLETE": ("finished", "green"),
+    "PRUNED": ("stopped early", "yellow"),
+    "FAIL": ("failed", "red"),
+    "RUNNING": ("running", "cyan"),
+    "WAITING": ("waiting", ""),
+}
+
+
+def show(
+    path: str | os.PathLike[str],
+    *,
+    as_json: bool = False,
+    plain: bool = False,
+    console: Console | None = None,
+) -> None:
+    """Print the run at ``path`` (or its name, or "latest"); ``plain`` without colours.
+
+    Raises:
+        UserError: there is no such run, or it is from a newer version.
+    """
+    summary = Summary(open_run(path))
+    if as_json:
+        json.dump(summary.to_dict(), sys.stdout, indent=2, ensure_ascii=False)
+        print()
+        return
+    console = console or Console(color_system=None if plain else "auto", highlight=False)
+    console.width = min(console.width, WIDEST)
+    if summary.kind == "train":
+        _Training(summary, console).print()
+    else:
+        _Search(summary, console).print()
+
+
+class _Page:
+    """A page of titled sections."""
+
+    def __init__(self, summary: Summary, console: Console) -> None:
+        self.summary = summary
+        self.console = console
+        self.place = _short_path(summary.path)
+
+    def title(self, facts: Iterable[str]) -> None:
+        summary = self.summary
+        line = Text.assemble(
+            ("rltune", "bold cyan"),
+            (f"  {summary.spec.get('agent')} on {summary.spec.get('env')}", "bold"),
+            (f"  {summary.run.name}", "dim"),
+        )
+        self.console.print(line)
+        style = {"running": "cyan", "finished": "green", "unfinished": "yellow"}
+        words = {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
+        text = Text(words, style[summary.status])
+        for fact in facts:
+            text.append(f" · {fact}", "")
+        self.console.print(text)
+
+    def section(self, name: str, note: str = "") -> None:
+        self.console.print()
+        self.console.print(Text.assemble((name, "bold"), (f"   {note}" if note else "", "dim")))
+
+    def line(self, text: str | Text) -> None:
+        """Print a sentence, folded and indented."""
+        self.console.print(Padding(text if isinstance(text, Text) else Text(text), (0, 0, 0, 2)))
+
+    def rows(self, table: Table) -> None:
+        self.console.print(Padding(table, (0, 0, 0, 2)))
+
+    def commands(self, commands: Iterable[tuple[str, str]]) -> None:
+        """Print commands with what they do; never folded, to be copied."""
+        self.section("Next")
+        for command, purpose in commands:
+            self.console.print(Text(f"  # {purpose}", "dim"), soft_wrap=True)
+            self.console.print(Text(f"  {command}"), soft_wrap=True)
+
+    def files(self, files: Iterable[tuple[str, str]]) -> None:
+        self.section("Files", f"in {self.place}")
+        table = _table("", "")
+        for name, what in files:
+            if (self.summary.path / name).exists():
+                table.add_row(name, Text(what, "dim"))
+        self.rows(table)
+
+
+class _Search(_Page):
+    def print(self) -> None:
+        summary, spec = self.summary, self.summary.spec
+        budget = f"{count(spec.get('budget', 0))} env-steps a trial"
+        self.title([plural(len(summary.trials), "trial"), budget])
+        self._answer()
+        self._best_config()
+        self._trials()
+        self._cost()
+        self.files(
+            [
+                ("best/config.yaml", "the configuration above"),
+                ("best/checkpoint.pt", "an agent trained with it"),
+                ("best/answer.yaml", "the answer, to be read by programs"),
+                ("trials.parquet", "a row per trial"),
+                ("history", "the learning curves, a row per iteration"),
+                ("study.db", "the Optuna study"),
+                ("run.yaml", "what was searched, how, and with which versions"),
+            ]
+        )
+        self._next()
+
+    def _answer(self) -> None:
+        answer, best = self.summary.answer, self.summary.best
+        if answer is None:
+            self.section("So far" if self.summary.status != "finished" else "Answer")
+            if best is None:
+                self.line("No trial has run its whole budget yet, so nothing can be said.")
+                return
+            self.line(f"Trial {best[0]} scored {score(best[1])}, the best of the search.")
+            self.line(
+                Text(
+                    "That is the score it was chosen for, on its one tuning seed: on other seeds "
+                    "expect less. A tournament on test seeds would tell how much.",
+                    "yellow",
+                )
+            )
+            return
+        self.section("Answer")
+        first, *others = answer.sentences
+        self.line(Text(first, "bold"))
+        for sentence in others:
+            self.line(sentence)
+        for warning in answer.warnings:
+            self.line(Text(f"! {warning}", "yellow"))
+        if answer.ranking:
+            self._ranking(answer)
+
+    def _ranking(self, answer: Answer) -> None:
+        seeds = max(len(one.scores) for one in answer.ranking)
+        self.section("Ranking", f"on {plural(seeds, 'test seed')}, interquartile means")
+        table = _table("", "IQM", "95 % interval", "worst", "seeds", "while tuning", left=1)
+        for one in answer.ranking:
+            won = one.trial == answer.winner
+            mark = ">" if won else "=" if one.tied else " "
+            interval = f"{score(one.low)} to {score(one.high)}" if len(one.scores) > 1 else "-"
+            table.add_row(
+                f"{mark} {one.label}",
+                score(one.iqm),
+                interval,
+                score(one.worst),
+                str(len(one.scores)),
+                score(one.objective),
+                style="bold" if won else "" if one.tied else "dim",
+            )
+        self.rows(table)
+        legend = "> the answer"
+        if any(one.tied and one.trial != answer.winner for one in answer.ranking):
+            legend += "   = cannot be told apart from the best"
+        self.line(Text(legend, "dim"))
+
+    def _best_config(self) -> None:
+        summary = self.summary
+        best = summary.answer.best if summary.answer else None
+        trial = best.trial if best else summary.best and summary.best[0]
+        if trial is None:
+            return
+        config, defaults = summary.config(trial), summary.defaults
+        shown = {
+            name: value
+            for name, value in config.items()
+            if name in summary.searched or (defaults and not _same(value, defaults.get(name)))
+        }
+        self.section(f"Configuration of {best.label if best else f'trial {trial}'}")
+        table = _table("", "", "", "")
+        for name, value in shown.items():
+            default = "" if defaults is None or name not in defaults else setting(defaults[name])
+            same = defaults is not None and _same(value, defaults.get(name))
+            table.add_row(
+                name,
+                setting(value),
+                Text("" if same or not default else f"default {default}", "dim"),
+                Text(_dimension(summary.searched.get(name)), "dim"),
+            )
+        self.rows(table)
+
+    def _trials(self) -> None:
+        summary = self.summary
+        if not len(summary.trials):
+            return
+        self.section("Trials")
+        table = _table("", "", "")
+        for state, (word, style) in STATES.items():
+            if not summary.states.get(state):
+                continue
+            detail = ""
+            if state == "PRUNED":
+                places = summary.stops.items()
+                detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)
+            table.add_row(Text(str(summary.states[state]), style), word, Text(detail, "dim"))
+        self.rows(table)
+        for failure in summary.failures[:5]:
+            names = ", ".join(map(str, failure.trials[:8])) + (
+                " ..." if len(failure.trials) > 8 else ""
+            )
+            which = "trial" if len(failure.trials) == 1 else "trials"
+            reason = failure.reason.strip().splitlines()[0]
+            self.line(Text.assemble((f"{which} {names}: ", "red"), reason))
+
+    def _cost(self) -> None:
+        cost = self.summary.cost
+        if cost.env_steps:
+            self.section("Cost")
+            self.line(
+                f"{count(cost.env_steps)} env-steps, {duration(cost.seconds)} of training in "
+                f"{duration(cost.clock)} on the clock"
+            )
+
+    def _next(self) -> None:
+        summary, place = self.summary, self.place
+        commands = []
+        if summary.status == "unfinished":
+            commands.append((f"rltune resume {place}", "go on with the search"))
+        if (summary.path / "best" / "checkpoint.pt").exists():
+            commands.append((f"rltune play {place}", "watch the agent"))
+            commands.append((f"rltune eval {place}", "measure it on 100 episodes"))
+        if summary.command:
+            commands.append((summary.command, "train the configuration again"))
+        if commands:
+            self.commands(commands)
+
+
+class _Training(_Page):
+    def print(self) -> None:
+        summary, spec, history = self.summary, self.summary.spec, self.summary.history
+        total = int(spec.get("total_timesteps", 0))
+        self.title([f"{count(summary.cost.env_steps)} of {count(total)} env-steps"])
+        self.section("Training")
+        if not len(history):
+            self.line("Nothing has been recorded yet.")
+        else:
+            self._scores()
+        self._config()
+        self.files(
+            [
+                ("checkpoints/last.pt", "the agent as it is now"),
+                ("checkpoints/best.pt", "the agent of the best evaluation"),
+                ("history", "the learning curves, a row per iteration"),
+                ("run.yaml", "what was trained, and with which versions"),
+            ]
+        )
+        commands = []
+        if summary.status == "unfinished":
+            commands.append((f"rltune resume {self.place}", "go on with the training"))
+        if (summary.path / "checkpoints" / "last.pt").exists():
+            commands.append((f"rltune play {self.place}", "watch the agent"))
+            commands.append((f"rltune eval {self.place}", "measure it on 100 episodes"))
+        if commands:
+            self.commands(commands)
+
+    def _scores(self) -> None:
+        history = self.summary.history
+        last = history.iloc[-1]
+        table = _table("", "", "")
+        evaluations = history.dropna(subset=["eval_return"])
+        if len(evaluations):
+            places = {"last": -1, "best": int(evaluations["eval_return"].argmax())}
+            for name, row in ((f"{k} evaluation", evaluations.iloc[i]) for k, i in places.items()):
+                place = f"after {count(row['env_steps'])} env-steps"
+                table.add_row(name, score(row["eval_return"]), Text(place, "dim"))
+        table.add_row("mean training reward", score(float(last["mean_reward"])), "")
+        table.add_row("time", duration(self.summary.cost.seconds), "")
+        self.rows(table)
+
+    def _config(self) -> None:
+        config = self.summary.spec.get("config") or {}
+        if config:
+            self.section("Configuration")
+            table = _table("", "")
+            for name, value in config.items():
+                table.add_row(name, setting(value))
+            self.rows(table)
+
+
+def _table(*columns: str, left: int = 99) -> Table:
+    """Return a table without lines; the columns from ``left`` on are numbers."""
+    table = Table(
+        box=None, show_header=any(columns), header_style="dim", padding=(0, 3, 0, 0), pad_edge=False
+    )
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i >= left else "left", no_wrap=i == 0)
+    return table
+
+
+def _dimension(values: Mapping[str, Any] | None) -> str:
+    """Return "log 1e-05 to 0.01" of a dimension written as {log: [1e-5, 0.01]}."""
+    for kind in ("uniform", "log", "int", "pow2", "one_minus_log"):
+        if values and kind in values:
+            low, high = values[kind]
+            return f"searched {setting(low)} to {setting(high)} ({kind})"
+    if values and "choice" in values:
+        return f"searched {', '.join(map(setting, values['choice']))}"
+    return ""
+
+
+def _same(a: object, b: object) -> bool:
+    return setting(a) == setting(b)
+
+
+def _short_path(path: Path) -> str:
+    """Return the path from here when it lies below, and in full when it does not."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

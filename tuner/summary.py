@@ -1,0 +1,225 @@
+"""What a run directory says about its run, gathered for whoever prints it.
+
+Works on a run that is still running, was killed, has no tournament or nothing at all yet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltune.answer import Answer, retrain_command
+from rltune.rundir import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENDED = ("COMPLETE", "PRUNED", "FAIL")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took: env_steps, seconds of training summed over trials, seconds on the clock."""
+
+    env_steps: int
+    seconds: float
+    clock: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A reason, and the trials that failed for it."""
+
+    reason: str
+    trials: tuple[int, ...]
+
+
+class Summary:
+    """A run as its files tell it; everything is read once, when it is first asked for."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.path: Path = run.path
+        self.spec: dict[str, Any] = run.spec
+        self.kind: str = run.rundir.kind
+
+    @cached_property
+    def running(self) -> bool:
+        """Whether a process is driving the run right now (it holds the run's lock)."""
+        try:
+            with open(self.path / ".lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    @cached_property
+    def status(self) -> str:
+        """Return "running", "finished" or "unfinished"."""
+        if self.running:
+            return "running"
+        if self.kind == "train":
+            done = self.cost.env_steps >= self.spec.get("total_timesteps", math.inf)
+            return "finished" if done else "unfinished"
+        under_way = any(self.states.get(state) for state in ("RUNNING", "WAITING"))
+        written = (self.path / "best" / "config.yaml").exists()
+        return "finished" if written and not under_way else "unfinished"
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """A row per trial."""
+        return self.run.trials()
+
+    @cached_property
+    def states(self) -> dict[str, int]:
+        """Return how many trials are in each state."""
+        return {str(state): int(n) for state, n in self.trials["state"].value_counts().items()}
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """A row per iteration."""
+        return self.run.history()
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Return what the run took, re-trainings included."""
+        if not len(self.history):
+            return Cost(0, 0.0, 0.0)
+        runs = self.history.groupby(["trial", "seed"])[["env_steps", "time"]].max()
+        stamps = self.history["timestamp"]
+        started = min(float(stamps.min()), self.trials["started"].min())
+        clock = float(stamps.max()) - float(started if started == started else stamps.min())
+        return Cost(int(runs["env_steps"].sum()), float(runs["time"].sum()), clock)
+
+    @cached_property
+    def answer(self) -> Answer | None:
+        """The answer, or None before there is one."""
+        data = self.run.answer
+        return Answer.from_dict(data) if data else None
+
+    @cached_property
+    def best(self) -> tuple[int, float] | None:
+        """Return (trial, score) of the best trial that ran its whole budget."""
+        complete = self.trials[self.trials["state"] == "COMPLETE"].dropna(subset=["objective"])
+        if not len(complete):
+            return None
+        keys = ["objective", "objective_mean"]
+        row = complete.sort_values(keys, ascending=False, na_position="last").iloc[0]
+        return int(row["trial"]), float(row["objective"])
+
+    @cached_property
+    def command(self) -> str | None:
+        """The command that trains the best configuration again."""
+        file = self.path / "best" / "command.txt"
+        if file.exists():
+            return file.read_text().strip()
+        if self.kind == "train" or self.best is None or self.defaults is None:
+            return None
+        spec, config = self.spec, self.config(self.best[0])
+        return retrain_command(
+            spec["agent"], spec["env"], spec["budget"], config, self.defaults, seed=0
+        )
+
+    @cached_property
+    def defaults(self) -> dict[str, Any] | None:
+        """The agent's own configuration, as the trial with the defaults has it."""
+        found = self.trials[self.trials["origin"] == "default"]
+        return self.config(int(found.iloc[0]["trial"])) if len(found) else None
+
+    def config(self, trial: int) -> dict[str, Any]:
+        """Return the configuration of a trial."""
+        if self.answer is not None:
+            for one in self.answer.ranking:
+                if one.trial == trial:
+                    return one.config
+        rows = self.trials[self.trials["trial"] == trial]
+        columns = [name for name in self.trials.columns if name.startswith("config.")]
+        values = {name.removeprefix("config."): rows.iloc[0][name] for name in columns}
+        return {name: _value(one) for name, one in values.items() if one is not None and one == one}
+
+    @cached_property
+    def searched(self) -> dict[str, Any]:
+        """Return the dimensions of the space by name, in the language of the YAML files."""
+        space = self.spec.get("space") or {}
+        return dict(space.get("space") or {})
+
+    @cached_property
+    def stops(self) -> dict[int, int]:
+        """Return how many trials were stopped at which env_steps."""
+        rows = self.trials[self.trials["state"] == "PRUNED"]
+        places = rows["rung"].fillna(rows["budget_reached"]).fillna(0).astype(int)
+        return dict(sorted(Counter(places.tolist()).items()))
+
+    @cached_property
+    def failures(self) -> list[Failure]:
+        """Return why trials failed, the most frequent reason first."""
+        rows = self.trials[self.trials["state"] == "FAIL"]
+        groups: dict[str, list[int]] = {}
+        for trial, reason in zip(rows["trial"], rows["reason"], strict=True):
+            groups.setdefault(str(reason) if reason else "no reason is known", []).append(trial)
+        found = [Failure(reason, tuple(map(int, group))) for reason, group in groups.items()]
+        return sorted(found, key=lambda one: -len(one.trials))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON; a score that is not finite becomes null."""
+        about = {
+            "name": self.run.name,
+            "path": str(self.path),
+            "kind": self.kind,
+            "status": self.status,
+            "agent": self.spec.get("agent"),
+            "env": self.spec.get("env"),
+        }
+        if self.kind == "train":
+            last = self.history.iloc[-1].to_dict() if len(self.history) else None
+            return _json_dict({**about, "config": self.spec.get("config"), "last": last})
+        best = self.answer.winner if self.answer is not None else self.best and self.best[0]
+        return _json_dict(
+            {
+                **about,
+                "budget": self.spec.get("budget"),
+                "trials": self.states,
+                "stopped_at": self.stops,
+                "failures": [vars(failure) for failure in self.failures],
+                "cost": vars(self.cost),
+                "best_trial": best,
+                "best_config": None if best is None else self.config(best),
+                "command": self.command,
+                "answer": self.answer and self.answer.to_dict(),
+            }
+        )
+
+
+def _value(cell: Any) -> Any:
+    """Return a cell of trials.parquet, where a column of mixed types is kept as text."""
+    if not isinstance(cell, str):
+        return cell.item() if hasattr(cell, "item") else cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def _json_dict(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _jsonable(value) for name, value in values.items()}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _json_dict({str(key): one for key, one in value.items()})
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(one) for one in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
