@@ -177,7 +177,7 @@ def check(spec: SearchSpec, algorithm: type[Algorithm[Any]]) -> None:
     from rltune.asha import make_scheduler
     from rltune.samplers import check_options
 
-    make_env(spec.env, env_kwargs=spec.env_kwargs).close()
+    make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
     check_options(spec.sampler, spec.sampler_options)
     make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     Controls(**spec.controls)
@@ -264,7 +264,7 @@ def starts(space: Space, env: str, algorithm: type[Algorithm[Any]]) -> list[Any]
     """Return the trials that come first: the agent's defaults, then what is known to be good."""
     from rltune.study import Start
 
-    known = [("default", {})]
+    known: list[tuple[str, dict[str, Any]]] = [("default", {})]
     known += [
         (f"start:{i}", space.resolve(start.values)) for i, start in enumerate(space.starts_for(env))
     ]

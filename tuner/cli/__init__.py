@@ -31,7 +31,7 @@ def make_parser() -> Parser:
     """Return the parser with every command."""
     parser = Parser(
         prog="rltune",
-        description="Tune reinforcement-learning agents with Ray Tune and Optuna, and trust the answer.",
+        description="Tune reinforcement-learning agents, and get an answer that you can trust.",
         epilog="Start with: rltune run ppo --env CartPole-v1 --time-limit 5m",
     )
     parser.add_argument("--version", action="version", version=f"rltune {__version__}")

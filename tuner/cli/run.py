@@ -262,12 +262,9 @@ def parse_flags(extra: Sequence[str]) -> dict[str, list[str]]:
 
 def parse_mapping(flag: str, text: str) -> dict[str, Any]:
     """Read a YAML mapping from the command line."""
-    from rltune.yaml_lines import load_text
+    from rltune.yaml_lines import parse_yaml
 
-    try:
-        value = load_text(text)
-    except UserError as error:
-        raise UserError(f"{flag}: {error}") from None
+    value, _ = parse_yaml(text, flag)
     if not isinstance(value, dict):
         raise UserError(f"{flag} {text!r} is no YAML mapping; write it as '{{key: value}}'.")
     return value
