@@ -43,9 +43,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def search(folder: Path, space: dict[str, Any] = SPACE, **options: Any) -> rltune.SearchResult:
     values = {"budget": 900, "trials": 6, "wandb": "off", "screen": "none", "name": "run"} | options
-    return rltune.Search(
-        "toy:ToyAgent", "toy:ToyEnv", space, storage_path=folder, **values
-    ).run()
+    return rltune.Search("toy:ToyAgent", "toy:ToyEnv", space, storage_path=folder, **values).run()
 
 
 def check_history(frame: pd.DataFrame) -> None:

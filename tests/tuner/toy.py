@@ -1,4 +1,4 @@
-"""An agent that costs nothing and fails on demand, with its environment, for the tests of the search."""
+"""An agent that costs nothing and fails on demand, with its environment, for the search tests."""
 
 from __future__ import annotations
 

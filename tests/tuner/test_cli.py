@@ -1,0 +1,134 @@
+"""The command line as a user meets it: help, and one sentence with exit code 2 for a mistake."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from rltune.cli import main
+from rltune.cli.run import parse_flags
+
+GOOD = {"agent": "ppo", "budget": 1000, "space": {"learning_rate": {"log": [1e-5, 1e-2]}}}
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """Run a command that is a mistake, and return its one sentence."""
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("rltune: ")
+    return lines[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("run pp0 --env CartPole-v1", "did you mean 'ppo'"),
+        ("run ppo --env CartPol-v1", "CartPole-v1"),
+        ("run ppo --env no_module:Env", "no_module"),
+        ("run ppo --env CartPole-v1 --learnig-rate 1e-3 1e-2", "did you mean 'learning_rate'"),
+        ("run ppo --env CartPole-v1 --sampler tpee", "did you mean 'tpe'"),
+        ("run ppo --env CartPole-v1 --scheduler ahsa", "did you mean 'asha'"),
+        ("run ppo --env CartPole-v1 --trials 0", "--trials"),
+        ("run ppo --env CartPole-v1 --trials many", "--trials"),
+        ("run ppo --env CartPole-v1 --time-limit soon", "soon"),
+        ("run ppo --env CartPole-v1 --learning-rate", "--learning-rate"),
+        ("run ppo --env CartPole-v1 -s learning_rate=1..0:log", "learning_rate"),
+        ("run ppo --env CartPole-v1 --name ../out", "name"),
+        ("run ppo --env CartPole-v1 --space nowhere.yaml", "nowhere.yaml"),
+        ("run ppo --env CartPole-v1 --wandb maybe", "maybe"),
+        ("run ppo", "--env"),
+        ("run", "agent"),
+        ("resume nowhere", "nowhere"),
+        ("resume nowhere --frobnicate", "--frobnicate"),
+        ("show nowhere", "nowhere"),
+        ("train pp0 --env CartPole-v1", "did you mean 'ppo'"),
+        ("train ppo --env CartPole-v1 --gamma 2", "gamma"),
+        ("eval nowhere", "nowhere"),
+        ("frobnicate", "frobnicate"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], argv: str, words: str
+) -> None:
+    assert words in complaint(capsys, *argv.split())
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"space": {"learning_rate": {"log": ["a", 1]}}}, "learning_rate"),
+        ({"space": {"learning_rate": {"log": [1e-2, 1e-5]}}}, "learning_rate"),
+        ({"space": {"n_steps": {"uniform": [1, 2]}}}, "n_steps"),
+        ({"constraints": ["learning_rate < nonsense"]}, "nonsense"),
+        ({"derived": {"n_steps": "batch_size + 1", "batch_size": "n_steps + 1"}}, "n_steps"),
+        ({"agent": "dqn"}, "dqn"),
+        ({"spice": {}}, "spice"),
+    ],
+)
+def test_a_bad_space_is_named_with_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
+) -> None:
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**GOOD, **change}))
+    sentence = complaint(capsys, *"run ppo --env CartPole-v1 --space mine.yaml".split())
+    assert words in sentence
+    if "agent" not in change:
+        assert re.search(r"mine\.yaml:\d+: ", sentence)
+    assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
+
+
+def test_runs_that_are_none_or_newer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "empty").mkdir()
+    assert "no run directory" in complaint(capsys, "resume", "empty")
+    (folder / "empty" / "run.yaml").write_text("format_version: 99\nkind: search\n")
+    assert "newer" in complaint(capsys, "resume", "empty")
+
+
+def test_a_full_disk_is_one_sentence(
+    small_disk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (small_disk / "filler").write_bytes(b"x" * (240 << 10))
+    argv = "run ppo --env CartPole-v1 --trials 2 --wandb off --plain --storage-path".split()
+    assert "disk is full" in complaint(capsys, *argv, str(small_disk / "runs"))
+
+
+def test_the_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = "run ppo --env CartPole-v1 --dry-run --gamma 0.9 0.99 --n-epochs 4 --trials 7".split()
+    assert main(argv) == 0
+    plan = capsys.readouterr().out
+    assert "one_minus_log: [0.9, 0.99]" in plan
+    assert "7 trials" in plan
+    assert "n_epochs" not in plan.split("searched")[1].split("always")[0]
+    assert list(folder.iterdir()) == []
+
+
+def test_flags_of_hyperparameters() -> None:
+    assert parse_flags(["--gamma", "0.9", "0.99", "--n-epochs=4"]) == {
+        "gamma": ["0.9", "0.99"],
+        "n-epochs": ["4"],
+    }
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    code = "import sys, rltune.cli as c; c.main([]); print(*sys.modules)"
+    started = time.process_time()
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert time.process_time() - started < 0.3
+    assert "commands:" in output
+    loaded = set(output.splitlines()[-1].split())
+    assert not loaded & {"torch", "numpy", "pandas", "ray", "optuna", "rich", "wandb", "yaml"}
