@@ -63,7 +63,6 @@ class Database:
 
     def add(self, trial: FrozenTrial) -> FrozenTrial:
         """Append a trial (see `optuna.trial.create_trial`) and give it its number."""
-        trial._validate()
         trial.number = len(self.trials)
         with self._transaction() as session:
             row: Any = models.TrialModel(
@@ -105,7 +104,7 @@ class Database:
         """Make a waiting trial a running one."""
         now = datetime.now()
         with self._transaction() as session:
-            row = session.get_one(models.TrialModel, trial._trial_id)
+            row: Any = session.get(models.TrialModel, trial._trial_id)
             row.state, row.datetime_start = TrialState.RUNNING, now
         trial.state, trial.datetime_start = TrialState.RUNNING, now
 
@@ -136,7 +135,7 @@ class Database:
         """End a running trial, with its value and user attributes."""
         now = datetime.now()
         with self._transaction() as session:
-            row = session.get_one(models.TrialModel, trial._trial_id)
+            row: Any = session.get(models.TrialModel, trial._trial_id)
             row.state, row.datetime_complete = state, now
             _set_attrs(session, trial, attrs)
             if value is not None:

@@ -333,6 +333,11 @@ def test_a_full_disk_is_one_sentence_and_the_study_stays_readable(small_disk):
     assert states == [record.state for record in study.trials()]
 
 
+def test_neither_ray_nor_torch_is_imported():
+    code = "import rltune.study, rltune.asha, sys; print({'ray', 'torch'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
 def test_writing_is_fast(study):
     """Loose bounds, ten times what a quiet machine needs; docs have the figures."""
     number = study.ask().number
