@@ -125,7 +125,7 @@ def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
         seed=args.seed,
     )
     agent.close()
-    print(f"{path}: {agent.algorithm_spec} on {agent.env}")
+    print(f"{shown(path)}: {agent.algorithm_spec} on {agent.env}")
     for number, result in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True)):
         print(f"  episode {number}: return {result[0]:.6g} in {result[1]} steps")
     for written in (args.video, args.frames):
@@ -202,6 +202,12 @@ def _numbers(trials: Path) -> str:
 # ------------------------------------------------------------------------------------------ results
 
 
+def shown(path: Path) -> str:
+    """Return a path as one would type it: relative to where one is, if it is below."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def summary(path: Path, agent: Agent, evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as JSON-able values; the interval is None for fewer than 5 episodes."""
     import math
@@ -212,7 +218,7 @@ def summary(path: Path, agent: Agent, evaluation: Evaluation) -> dict[str, Any]:
     if len(evaluation.returns) >= FEW_RUNS and all(map(math.isfinite, evaluation.returns)):
         interval = bootstrap_interval(evaluation.returns)
     return {
-        "checkpoint": str(path),
+        "checkpoint": shown(path),
         "agent": agent.algorithm_spec,
         "env": agent.env,
         "env_steps": agent.env_steps,
