@@ -1,0 +1,85 @@
+"""The commands and snippets of the documents, run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rltune
+from rltune.cli import main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    shlex.split(line, comments=True)[1:]
+    for block in BLOCKS
+    for line in block.splitlines()
+    if line.startswith("rltune ")
+]
+
+
+def run(argv: list[str], folder: Path) -> str:
+    """Run a program as a user would, and return what it printed."""
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("argv", [c for c in COMMANDS if c[0] == "run"], ids=shlex.join)
+def test_searches_of_the_readme_resolve(
+    argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "LunarLander-v3" in argv:
+        pytest.importorskip("Box2D")
+    monkeypatch.chdir(tmp_path)
+    assert main([*argv, "--dry-run"]) == 0
+
+
+def test_every_other_command_of_the_readme_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {command[0] for command in COMMANDS}
+    assert {"run", "resume", "show", "train", "eval", "play"} <= names
+    for name in names:
+        with pytest.raises(SystemExit, match="0"):
+            main([name, "--help"])
+
+
+def test_paths_that_the_documents_name_exist() -> None:
+    for document in ROOT.glob("*.md"):
+        text = document.read_text()
+        named = re.findall(r"\]\(([^)#:]+)\)", text)
+        named += re.findall(r"`((?:agents|tuner|scripts|docs|examples|tests)/[\w/.-]+)`", text)
+        for path in named:
+            if path not in ("agents/mine.py", "tests/agents/test_mine.py"):
+                assert (ROOT / path).exists(), f"{document.name} names {path}"
+
+
+def test_the_python_of_the_readme(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    code = code.replace("20_000", "1_800").replace("trials=10", 'trials=3, wandb="off"')
+    (tmp_path / "script.py").write_text(code)
+    output = run([sys.executable, "script.py"], tmp_path)
+    assert "learning_rate" in output
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert len(rltune.open(folder).trials()) == 3
+
+
+def test_the_custom_example(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT / "examples" / "custom", tmp_path / "custom")
+    assert (folder / "agents" / "__init__.py").exists()  # it must not shadow rltune's own
+    rltune_ = [os.path.join(os.path.dirname(sys.executable), "rltune")]
+    if not Path(rltune_[0]).exists():
+        rltune_ = [sys.executable, "-m", "rltune.cli"]
+    search = "run my_agent:MyAgent --space my.yaml --env my_env:MyEnv --trials 3 --budget 2000"
+    small = "--no-tournament --wandb off --plain --name mine"
+    output = run([*rltune_, *search.split(), *small.split()], folder)
+    assert "rltune train my_agent:MyAgent --env my_env:MyEnv" in output
+    assert set(rltune.open(folder / "runs" / "mine").trials()["state"]) <= {"COMPLETE", "PRUNED"}
+    output = run([sys.executable, "search_custom.py"], folder)
+    assert "COMPLETE" in output
