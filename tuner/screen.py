@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.text import Text
 from rltune.formats import count, duration, plural, score, settings
@@ -42,7 +42,7 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float) -> s
 def bar(progress: float, width: int, style: str = ACCENT) -> Text:
     """Draw a thin progress bar."""
     filled = round(max(0.0, min(1.0, progress)) * width)
-    return Text("━" * filled, style) + Text("─" * (width - filled), QUIET)
+    return Text.assemble(("━" * filled, style), ("─" * (width - filled), QUIET))
 
 
 class SearchScreen:
@@ -59,48 +59,41 @@ class SearchScreen:
             frame = self._frame(width, height)
         yield Group(*frame)
 
-    def _frame(self, width: int, height: int) -> list[RenderableType]:
-        """Return the lines of a frame; what matters least goes first when there is no room."""
+    def _frame(self, width: int, height: int) -> list[Text]:
+        """Return the lines of a frame; what matters least gives way when there is no room."""
+        running = len(self.view.running)
+        for news in (3, 2, 1, 0):
+            lines = self._lines(width, settings_rows=3, running=running, news=news)
+            if len(lines) <= height:
+                return lines
+        fewer = running - (len(lines) - height) - 1  # one line tells how many are left out
+        if fewer > 0:
+            return self._lines(width, settings_rows=3, running=fewer, news=0)
+        return self._lines(width, settings_rows=1, running=1, news=0)[:height]
+
+    def _lines(self, width: int, settings_rows: int, running: int, news: int) -> list[Text]:
         body = width - MARGIN
-        top = [*self._title(width), Text()]
-        facts = self._trials(body) + self._speed(body) + self._best(body, 3)
-        table = self._tests(body) if self.view.phase == "tournament" else self._rungs(body)
-        failures, notes = self._failures(body), self._notes(body)
-        room = height - len(top) - len(facts)
-        for section in (running := self._running(body, max(1, len(self.view.running))), table):
-            room -= len(section) + 1 if section else 0
-        for section in (failures, notes):
-            keep = max(0, min(len(section), room - 1, 3))
-            del section[: len(section) - keep]
-            room -= keep + 1 if keep else 0
-        if room < 0:  # fewer running trials, then a shorter configuration, then no table
-            running = self._running(body, max(1, len(self.view.running) + room))
-            over = sum(len(part) + bool(part) for part in (running, table)) + len(top) + len(facts)
-            if over > height:
-                facts = self._trials(body) + self._speed(body) + self._best(body, 1)
-            if over - 2 > height:
-                table = []
+        testing = self.view.phase == "tournament"
         sections = [
-            *([("", facts)]),
-            ("Running", running),
-            ("Tests" if self.view.phase == "tournament" else "Rungs", table),
-            ("Failed", failures),
-            ("Notes", notes),
+            ("Trials", self._trials(body)),
+            ("Speed", self._speed(body)),
+            ("Best", self._best(body, settings_rows)),
+            ("Running", self._running(body, running)),
+            ("Tests", self._tests()) if testing else ("Rungs", self._rungs()),
+            ("Failed", self._failures()[-news:] if news else []),
+            ("Notes", self._notes()[-news:] if news else []),
         ]
-        lines: list[RenderableType] = list(top)
+        lines = self._title(width)
         for name, section in sections:
-            if not section:
-                continue
-            if name:
+            if section and name not in ("Speed", "Best"):
                 lines.append(Text())
-                section[0] = Text(f"{name:<{MARGIN}}", NAME) + section[0]
-                section[1:] = [Text(" " * MARGIN) + line for line in section[1:]]
-            lines += section
+            for i, line in enumerate(section):
+                margin = Text(f"{name if i == 0 else '':<{MARGIN}}", NAME)
+                lines.append(_concatenated([margin, line]))
         for line in lines:
-            if isinstance(line, Text):
-                line.no_wrap = True
-                line.truncate(width, overflow="ellipsis")
-        return lines[:height]
+            line.no_wrap = True
+            line.truncate(width, overflow="ellipsis")
+        return lines
 
     def _title(self, width: int) -> list[Text]:
         view = self.view
@@ -130,41 +123,44 @@ class SearchScreen:
         view = self.view
         tuning = sum(trial.role == "tune" for trial in view.running.values())
         parts = [
-            (tuning, "running", ACCENT),
             (view.states["COMPLETE"], "finished", GOOD),
             (view.states["PRUNED"], "stopped", HALF),
             (view.states["FAIL"], "failed", BAD),
         ]
-        if view.trials and view.phase != "tournament":
-            parts.append((max(0, view.trials - view.ended - tuning), "to go", ""))
-        line = Text()
-        for number, word, style in parts:
-            line.append(f"{number:,}", style if number else QUIET)
-            line.append(f" {word}   ", "" if number else QUIET)
-        return [_named("Trials", line)]
+        if view.phase != "tournament":
+            parts.insert(0, (tuning, "running", ACCENT))
+            if view.trials:
+                parts.append((max(0, view.trials - view.ended - tuning), "to go", ""))
+        texts = [
+            Text.assemble(
+                (f"{number:,}", style if number else QUIET), (f" {word}", "" if number else QUIET)
+            )
+            for number, word, style in parts
+        ]
+        return [_joined(texts, body)]
 
     def _speed(self, body: int) -> list[Text]:
         rate = self.view.rate()
-        parts = [f"{count(rate)} env-steps/s" if rate else "- env-steps/s"]
-        parts.append(f"{count(self.view.env_steps)} in all")
+        parts = [
+            f"{count(rate) if rate else '-'} env-steps/s",
+            f"{count(self.view.env_steps)} in all",
+        ]
         if self.load is not None and (used := self.load.read()) is not None:
-            parts.append(f"{used[0]:.1f} cores")
-            parts.append(f"{used[1]:.1f} GB")
-        return [_named("Speed", Text("   ".join(parts)))]
+            parts += [f"{used[0]:.1f} cores", f"{used[1]:.1f} GB"]
+        return [_joined(map(Text, parts), body)]
 
     def _best(self, body: int, rows: int) -> list[Text]:
         incumbent = self.view.incumbent
         if incumbent is None:
-            return [_named("Best", Text("no trial has run its whole budget yet", QUIET))]
+            return [Text("no trial has run its whole budget yet", QUIET)]
         trial, value, config = incumbent
-        line = Text.assemble(
-            (score(value), f"bold {GOOD}"),
-            (f"   trial {trial}, {count(self.view.budget)} env-steps, on its tuning seed", ""),
-        )
-        lines = [_named("Best", line)]
-        for text in _wrapped(settings(config, self.view.searched), body, rows):
-            lines.append(Text(" " * MARGIN) + Text(text, QUIET))
-        return lines
+        parts = [
+            Text(score(value), f"bold {GOOD}"),
+            Text(f"trial {trial}"),
+            Text("on its tuning seed", QUIET),
+        ]
+        described = _wrapped(settings(config, self.view.searched), body, rows)
+        return [_joined(parts, body), *(Text(text, QUIET) for text in described)]
 
     def _running(self, body: int, rows: int) -> list[Text]:
         trials = sorted(self.view.running.values(), key=lambda one: (one.number, one.seed))
@@ -172,24 +168,37 @@ class SearchScreen:
             return []
         names = [self._run_name(trial) for trial in trials]
         column = max(5, *map(len, names))
-        numbers = column + 1 + 12 + 3 + 10 + 10  # columns of the text, gaps included
-        spare = body - numbers
-        curve = max(0, min(40, spare - 10)) if spare > 16 else 0
-        width = max(6, min(30, spare - curve - 2 * bool(curve)))
+        room = body - column - 10  # the score takes ten columns
+        steps = room >= 12 + 6
+        room -= 12 * steps
+        rate = room >= 9 + 12
+        room -= 9 * rate
+        curve = min(40, room - 14) if room >= 14 + 8 else 0
+        width = max(0, min(30, room - 2 - (curve + 2 if curve else 0)))
         values = [value for trial in trials for value in trial.values if value == value]
         if self.view.incumbent:
             values.append(self.view.incumbent[1])
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        head = f"{'':<{column}} {'':<{width}} {'env-steps':>11}{'per s':>9}{'score':>10}"
-        lines = [Text(head + ("  so far" if curve else ""), QUIET)]
+
+        def row(name: str, steps_text: str, rate_text: str, score_text: str) -> list[Text]:
+            return [
+                Text(f"{name:<{column}}  "),
+                Text(f"{steps_text:>12}" if steps else ""),
+                Text((f"{rate_text:>9}" if rate else ""), QUIET),
+                Text(f"{score_text:>10}"),
+            ]
+
+        head = row("trial", "env-steps", "per s", "score")
+        head.insert(1, Text(" " * width))
+        lines = [_concatenated([*head, Text("  so far" if curve else "")], QUIET)]
         for trial, name in list(zip(trials, names, strict=True))[:rows]:
-            line = Text(f"{name:<{column}} ") + bar(trial.progress, width)
-            line.append(f" {trial.env_steps:>11,}")
-            line.append(f"{count(trial.rate) if trial.rate else '-':>9}", QUIET)
-            line.append(f"{score(trial.values[-1] if trial.values else None):>10}")
+            per_second = count(trial.rate) if trial.rate else "-"
+            latest = score(trial.values[-1] if trial.values else None)
+            parts = row(name, f"{trial.env_steps:,}", per_second, latest)
+            parts.insert(1, bar(trial.progress, width))
             if curve:
-                line.append("  " + sparkline(trial.values, curve, low, high), ACCENT)
-            lines.append(line)
+                parts.append(Text("  " + sparkline(trial.values, curve, low, high), ACCENT))
+            lines.append(_concatenated(parts))
         if len(trials) > rows:
             lines.append(Text(f"and {len(trials) - rows} more", QUIET))
         return lines
@@ -199,7 +208,7 @@ class SearchScreen:
             return f"{trial.number} / seed {trial.seed}"
         return str(trial.number)
 
-    def _rungs(self, body: int) -> list[Text]:
+    def _rungs(self) -> list[Text]:
         rungs = self.view.rungs
         if not rungs:
             return []
@@ -215,11 +224,11 @@ class SearchScreen:
             line.append(
                 f"{'' if last else f'{rung.stopped:,}':>10}", HALF if rung.stopped else QUIET
             )
-            line.append(f"{goes_on:>15}", QUIET if last or rung.cutoff is None else "")
+            line.append(f"{goes_on:>13}", QUIET if last or rung.cutoff is None else "")
             lines.append(line)
         return lines
 
-    def _tests(self, body: int) -> list[Text]:
+    def _tests(self) -> list[Text]:
         labels = self.view.labels
         if not labels:
             return []
@@ -239,11 +248,14 @@ class SearchScreen:
             lines.append(line)
         return lines
 
-    def _failures(self, body: int) -> list[Text]:
-        return [Text(f"trial {number}  ", BAD) + Text(text) for number, text in self.view.failures]
+    def _failures(self) -> list[Text]:
+        return [
+            Text.assemble((f"trial {number}  ", BAD), " ".join(text.split()))
+            for number, text in self.view.failures
+        ]
 
-    def _notes(self, body: int) -> list[Text]:
-        return [Text(message) for message in self.view.messages]
+    def _notes(self) -> list[Text]:
+        return [Text(" ".join(message.split())) for message in self.view.messages]
 
 
 class ProcessLoad:
@@ -318,6 +330,7 @@ class LiveScreen:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
+        self._load = ProcessLoad()
         self._last_line = time.time()
 
     def __enter__(self) -> LiveScreen:
@@ -367,7 +380,7 @@ class LiveScreen:
     # The live screen
 
     def _start_live(self) -> None:
-        screen = SearchScreen(self.view, ProcessLoad())
+        screen = SearchScreen(self.view, self._load)
         # Refreshed by a thread of our own, which also notices that the terminal was resized.
         self._live = Live(screen, console=self.console, auto_refresh=False, transient=True)
         self._live.start(refresh=True)
@@ -400,14 +413,28 @@ def restore_cursor() -> None:
         sys.stdout.flush()
 
 
-def _named(name: str, line: Text) -> Text:
-    return Text(f"{name:<{MARGIN}}", NAME) + line
+def _concatenated(parts: Iterable[Text], style: str = "") -> Text:
+    line = Text(style=style)
+    for part in parts:
+        line.append_text(part)
+    return line
+
+
+def _joined(parts: Iterable[Text], width: int) -> Text:
+    """Put texts on a line, three blanks apart; the last ones give way when not all fit."""
+    first, *others = parts
+    line = first
+    for part in others:
+        if line.cell_len + 3 + part.cell_len > width:
+            break
+        line = _concatenated([line, Text("   "), part])
+    return line
 
 
 def _between(left: Text, right: Text, width: int) -> Text:
     """Put a text at each end of a line; the right one gives way when both do not fit."""
     gap = width - left.cell_len - right.cell_len
-    return left + Text(" " * gap) + right if gap >= 2 else left
+    return _concatenated([left, Text(" " * gap), right]) if gap >= 2 else left
 
 
 def _spread(parts: Sequence[Text], width: int) -> Text:
@@ -418,11 +445,9 @@ def _spread(parts: Sequence[Text], width: int) -> Text:
         return parts[0]
     gap, extra = divmod(width - sum(part.cell_len for part in parts), len(parts) - 1)
     line = Text()
-    for i, part in enumerate(parts):
-        line += part
-        if i < len(parts) - 1:
-            line += Text(" " * (gap + (i < extra)))
-    return line
+    for i, part in enumerate(parts[:-1]):
+        line.append_text(part).append(" " * (gap + (i < extra)))
+    return line.append_text(parts[-1])
 
 
 def _wrapped(words: Iterable[str], width: int, rows: int) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rltune.formats import count, duration, plural, score, settings
+from rltune.formats import count, duration, plural, score
 
 RATE_WINDOW = 30.0  # seconds over which the speed is measured
 CURVE_POINTS = 200  # latest values kept of a running trial
@@ -216,8 +216,7 @@ class SearchView:
             news = self.incumbent is None or self.incumbent[:2] != (number, value)
             self.incumbent = (number, value, dict(config))
             if news:
-                line = ", ".join(settings(config, self.searched))
-                self._tell(f"new best: trial {number} with {score(value)} ({line})")
+                self._tell(f"trial {number} is the best so far with {score(value)}")
 
     def set_rungs(self, rungs: Iterable[RungLike]) -> None:
         """Take the scheduler's table, smallest budget first."""
