@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltune.asha import make_scheduler
 from rltune.formats import count, duration, plural, settings
+from rltune.samplers import Proposer
 from rltune.spec import FIRST_TEST_SEED
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def plan_lines(
         lines.append(f"  {name:<{width}}  {dimension.describe()}")
     lines += [f"  derived: {name} = {e.text}" for name, e in space.derived.items()]
     lines += [f"  always: {constraint.text}" for constraint in space.constraints]
+    proposer = Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
+    lines.append(proposer.describe())
     lines += ["", f"first ({len(starts)}):"]
     for start in starts:
         lines.append(f"  {start.origin}: {', '.join(settings(start.config, space.dimensions))}")

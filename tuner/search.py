@@ -131,7 +131,7 @@ class Search:
             import_path=os.getcwd(),
             **options,
         )
-        check(self.spec, self.algorithm)
+        check(self.spec, self.space)
         self.storage_path = os.fspath(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
@@ -170,15 +170,15 @@ def resume(
     return drive(run, spec, agent_class(spec.agent), started, screen, ray_output)
 
 
-def check(spec: SearchSpec, algorithm: type[Algorithm[Any]]) -> None:
+def check(spec: SearchSpec, space: Space) -> None:
     """Find the mistakes that would otherwise show up only in a worker."""
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
     from rltune.asha import make_scheduler
-    from rltune.samplers import check_options
+    from rltune.samplers import Proposer
 
     make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
-    check_options(spec.sampler, spec.sampler_options)
+    Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
     make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     Controls(**spec.controls)
 

@@ -130,6 +130,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     for change, word in (
         ({"trials": 0}, "--trials"),
         ({"sampler": "tpee"}, "tpe"),
+        ({"sampler": "cmaes"}, "at least two numeric dimensions"),
         ({"scheduler": "ahsa"}, "asha"),
         ({"budget": 0}, "--budget"),
         ({"name": "../out"}, "name"),
