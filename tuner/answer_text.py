@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rltune.answer import Circumstances, Ranked
 
 # A tuning score that is above the test score by less than this part of it is no illusion.
-SMALL_GAP = 0.02
+SMALL_GAP = 0.05
 FEW_FULL_TRIALS = 5
 
 
@@ -127,7 +127,8 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
         f"Use {winner.label}: {_pick(winner, 'it beats', 'they beat')} the agent's defaults, "
         f"{score(winner.iqm)} against {score(default.iqm)}. Trained on a new seed, "
         f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
-        f"{chance.value:.0%} ({100 * chance.low:.0f} to {chance.high:.0%})."
+        f"{100 * chance.value:.0f} % (95 % interval {100 * chance.low:.0f} to "
+        f"{100 * chance.high:.0f} %)."
     )
 
 
@@ -149,7 +150,7 @@ def _tie_break(winner: Ranked) -> str:
         return " When nothing beats the defaults, the defaults are the answer."
     if any(origin.startswith("start") for origin in winner.origins):
         return " When the search does not beat known-good settings, those are the answer."
-    return ""
+    return " The higher score decides."
 
 
 def _tuning_gap(incumbent: Ranked, winner: Ranked) -> str:

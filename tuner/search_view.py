@@ -5,6 +5,7 @@ Every method may be called from any thread.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -199,9 +200,8 @@ class SearchView:
             trial = self.running.pop((number, seed), None)
             if trial is not None and trial.role == "test":
                 self.tests_done += 1
-                self.test_scores.setdefault(number, {})[seed] = (
-                    float("nan") if value is None else value
-                )
+                scores = self.test_scores.setdefault(number, {})
+                scores[seed] = -math.inf if value is None or math.isnan(value) else value
                 what = f"test of {self.labels.get(number, f'trial {number}')} on seed {seed}"
             else:
                 self.states[state] += 1

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from rltune.answer import Answer
@@ -82,10 +81,17 @@ class _Page:
 
     def line(self, text: str | Text) -> None:
         """Print a sentence, folded and indented."""
-        self.console.print(Padding(text if isinstance(text, Text) else Text(text), (0, 0, 0, 2)))
+        self.indented(text if isinstance(text, Text) else Text(text))
 
-    def rows(self, table: Table) -> None:
-        self.console.print(Padding(table, (0, 0, 0, 2)))
+    def indented(self, content: Text | Table) -> None:
+        """Print below a section's title, without blanks at the ends of the lines."""
+        options = self.console.options.update_width(self.console.width - 2)
+        for segments in self.console.render_lines(content, options, pad=False):
+            line = Text("  ")
+            for segment in segments:
+                line.append(segment.text, segment.style)
+            line.rstrip()
+            self.console.print(line, soft_wrap=True)
 
     def commands(self, commands: Iterable[tuple[str, str]]) -> None:
         """Print commands with what they do; never folded, to be copied."""
@@ -100,7 +106,7 @@ class _Page:
         for name, what in files:
             if (self.summary.path / name).exists():
                 table.add_row(name, Text(what, "dim"))
-        self.rows(table)
+        self.indented(table)
 
 
 class _Search(_Page):
@@ -154,21 +160,15 @@ class _Search(_Page):
     def _ranking(self, answer: Answer) -> None:
         seeds = max(len(one.scores) for one in answer.ranking)
         self.section("Ranking", f"on {plural(seeds, 'test seed')}, interquartile means")
-        table = _table("", "IQM", "95 % interval", "worst", "seeds", "while tuning", left=1)
+        table = _table("", "IQM", "95 % interval", "worst", "seeds", "tuning", numbers_from=1)
         for one in answer.ranking:
             won = one.trial == answer.winner
             mark = ">" if won else "=" if one.tied else " "
             interval = f"{score(one.low)} to {score(one.high)}" if len(one.scores) > 1 else "-"
-            table.add_row(
-                f"{mark} {one.label}",
-                score(one.iqm),
-                interval,
-                score(one.worst),
-                str(len(one.scores)),
-                score(one.objective),
-                style="bold" if won else "" if one.tied else "dim",
-            )
-        self.rows(table)
+            numbers = score(one.iqm), interval, score(one.worst), str(len(one.scores))
+            style = "bold" if won else "" if one.tied else "dim"
+            table.add_row(f"{mark} {one.label}", *numbers, score(one.objective), style=style)
+        self.indented(table)
         legend = "> the answer"
         if any(one.tied and one.trial != answer.winner for one in answer.ranking):
             legend += "   = cannot be told apart from the best"
@@ -187,17 +187,12 @@ class _Search(_Page):
             if name in summary.searched or (defaults and not _same(value, defaults.get(name)))
         }
         self.section(f"Configuration of {best.label if best else f'trial {trial}'}")
-        table = _table("", "", "", "")
+        table = _table("", "value", "default", "searched")
         for name, value in shown.items():
-            default = "" if defaults is None or name not in defaults else setting(defaults[name])
-            same = defaults is not None and _same(value, defaults.get(name))
-            table.add_row(
-                name,
-                setting(value),
-                Text("" if same or not default else f"default {default}", "dim"),
-                Text(_dimension(summary.searched.get(name)), "dim"),
-            )
-        self.rows(table)
+            default = setting(defaults[name]) if defaults and name in defaults else ""
+            space = _dimension(summary.searched.get(name))
+            table.add_row(name, setting(value), Text(default, "dim"), Text(space, "dim"))
+        self.indented(table)
 
     def _trials(self) -> None:
         summary = self.summary
@@ -213,7 +208,7 @@ class _Search(_Page):
                 places = summary.stops.items()
                 detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)
             table.add_row(Text(str(summary.states[state]), style), word, Text(detail, "dim"))
-        self.rows(table)
+        self.indented(table)
         for failure in summary.failures[:5]:
             names = ", ".join(map(str, failure.trials[:8])) + (
                 " ..." if len(failure.trials) > 8 else ""
@@ -285,7 +280,7 @@ class _Training(_Page):
                 table.add_row(name, score(row["eval_return"]), Text(place, "dim"))
         table.add_row("mean training reward", score(float(last["mean_reward"])), "")
         table.add_row("time", duration(self.summary.cost.seconds), "")
-        self.rows(table)
+        self.indented(table)
 
     def _config(self) -> None:
         config = self.summary.spec.get("config") or {}
@@ -294,16 +289,16 @@ class _Training(_Page):
             table = _table("", "")
             for name, value in config.items():
                 table.add_row(name, setting(value))
-            self.rows(table)
+            self.indented(table)
 
 
-def _table(*columns: str, left: int = 99) -> Table:
-    """Return a table without lines; the columns from ``left`` on are numbers."""
+def _table(*columns: str, numbers_from: int = 99) -> Table:
+    """Return a table without lines; the columns from ``numbers_from`` on are aligned right."""
     table = Table(
-        box=None, show_header=any(columns), header_style="dim", padding=(0, 3, 0, 0), pad_edge=False
+        box=None, show_header=any(columns), header_style="dim", padding=(0, 2, 0, 0), pad_edge=False
     )
     for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i >= left else "left", no_wrap=i == 0)
+        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=True)
     return table
 
 
@@ -312,9 +307,9 @@ def _dimension(values: Mapping[str, Any] | None) -> str:
     for kind in ("uniform", "log", "int", "pow2", "one_minus_log"):
         if values and kind in values:
             low, high = values[kind]
-            return f"searched {setting(low)} to {setting(high)} ({kind})"
+            return f"{setting(low)} to {setting(high)}, {kind}"
     if values and "choice" in values:
-        return f"searched {', '.join(map(setting, values['choice']))}"
+        return ", ".join(map(setting, values["choice"]))
     return ""
 
 
