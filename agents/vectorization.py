@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from rltune.agents.atari import FRAME_SKIP
 from rltune.agents.errors import UserError
@@ -209,15 +210,19 @@ class _Native(Backend):
     time_limit: int | None = None  # they keep it themselves
 
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
-        self._n_envs = n_envs
-        self._envs = make_native(n_envs, env, **options)
+        self._make = partial(make_native, n_envs, env, **options)
+        self._envs, self._seeded_when_made = self._make(seed=0)
         self.observation_space = as_seen(self._envs.single_observation_space)
         self.action_space = self._envs.single_action_space
         self._same_step = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         self._none = _constant(n_envs, False)
 
     def start(self, seeds: Sequence[int]) -> Array:
-        obs, info = self._envs.reset(seed=seeds[0])
+        if self._seeded_when_made:
+            self._envs, _ = self._make(seed=seeds[0])
+            obs, info = self._envs.reset()
+        else:
+            obs, info = self._envs.reset(seed=seeds[0])
         self._resetting = self._none
         self._lives = info.get("lives")
         return np.asarray(obs, self.observation_space.dtype)
@@ -322,13 +327,20 @@ def make_native(
     n_envs: int,
     env: str,
     *,
+    seed: int,
     env_kwargs: Mapping[str, Any] | None,
     frame_stack: int,
     atari: bool,
     max_episode_steps: int | None,
     render_mode: str | None,
-) -> VectorEnv:
-    """Return the vector version of a registered environment; `UserError` when there is none."""
+) -> tuple[VectorEnv, bool]:
+    """Return the vector version of a registered environment, and whether ``seed`` is in it already.
+
+    envpool takes a seed then and never again; gymnasium's take one in every reset.
+
+    Raises:
+        UserError: there is none.
+    """
     kwargs = dict(env_kwargs or {})
     if is_own(env):
         raise UserError(f"environment {env!r} of your own has no native version; use 'sync'")
@@ -340,15 +352,19 @@ def make_native(
         kwargs.update(autoreset_mode="SameStep")
         if max_episode_steps is not None:
             kwargs["max_num_frames_per_episode"] = max_episode_steps * FRAME_SKIP
-        return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
+        return _make_vec(spec, n_envs, kwargs), False
     if frame_stack > 1:
         raise UserError(f"environment {env!r} has no native version with frame_stack; use 'sync'")
     if max_episode_steps is not None:
         registered = spec.max_episode_steps or max_episode_steps
         kwargs["max_episode_steps"] = min(registered, max_episode_steps)
     if spec.vector_entry_point is not None:
-        return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
-    return _make_envpool(n_envs, env, kwargs)
+        return _make_vec(spec, n_envs, kwargs), False
+    return _make_envpool(n_envs, env, {**kwargs, "seed": seed}), True
+
+
+def _make_vec(spec: EnvSpec, n_envs: int, kwargs: dict[str, Any]) -> VectorEnv:
+    return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
 
 
 def _make_envpool(n_envs: int, env: str, kwargs: dict[str, Any]) -> VectorEnv:

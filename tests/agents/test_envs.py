@@ -230,6 +230,16 @@ def test_episode_seeds_differ_and_fit_any_environment():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "native"])
+def test_first_observations_follow_the_seed(vectorization):
+    def first(seed):
+        return Envs("CartPole-v1", 2, seed=seed, vectorization=vectorization).reset()
+
+    np.testing.assert_array_equal(first(0), first(0))
+    assert (first(0) != first(1)).all()
+    assert (first(0)[0] != first(0)[1]).all()
+
+
 def test_seed_zero_is_a_seed():
     assert episodes_by_number(2, seed=0, wanted=4) == episodes_by_number(2, seed=0, wanted=4)
 
