@@ -1,0 +1,260 @@
+"""What follows from the scores on test seeds, in each situation, and how it is said."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from rltune.agents.config import OnPolicyConfig, config_dict, make_config
+from rltune.answer import Answer, Circumstances, Finalist, build_answer, retrain_command
+
+GOOD = Circumstances(full_budget_trials=20, sampled_trials=30, startup_trials=10, sampler="tpe")
+
+
+def finalist(trial, scores, origins=("sampler",), objective=500.0, **more):
+    seeds = {100 + i: score for i, score in enumerate(scores)}
+    return Finalist(
+        trial=trial, origins=origins, config={"n": trial}, objective=objective, seeds=seeds, **more
+    )
+
+
+def default(scores, **more):
+    return finalist(0, scores, ("default",), **more)
+
+
+def text(answer):
+    return " ".join(answer.sentences)
+
+
+def test_a_clear_winner_is_named_with_its_interval_and_its_chance():
+    answer = build_answer(
+        [default([300, 310, 320, 330, 340]), finalist(7, [480, 490, 495, 500, 500])], GOOD
+    )
+    assert answer.best.trial == 7
+    assert answer.beats_default
+    assert "Use trial 7: it beats the agent's defaults, 495.0 against 320.0" in text(answer)
+    assert "probability of 100 % (95 % interval 64 to 100 %)" in text(answer)
+    assert "95 % interval 480.0 to 500.0" in text(answer)
+    assert "worst score 480.0" in text(answer)
+    assert "All other finalists are worse" in text(answer)
+    assert answer.warnings == ()
+
+
+def test_when_the_default_is_not_beaten_it_is_the_answer_and_the_higher_score_is_named():
+    answer = build_answer(
+        [default([450, 470, 480, 490, 500]), finalist(7, [467, 480, 490, 500, 500])], GOOD
+    )
+    assert answer.ranking[0].trial == 7
+    assert answer.best.is_default
+    assert answer.beats_default is False
+    assert "Use the agent's defaults: the search did not beat them." in text(answer)
+    assert "Trial 7 scored 490.0 against 480.0, which can be luck." in text(answer)
+    assert "Trial 7 cannot be told apart from the defaults with 5 seeds: a tie." in text(answer)
+
+
+def test_one_catastrophic_seed_keeps_a_configuration_from_beating_the_default():
+    answer = build_answer(
+        [default([440, 445, 450, 455, 460]), finalist(7, [9, 500, 500, 500, 500])], GOOD
+    )
+    assert answer.best.is_default
+
+
+def test_among_ties_known_good_settings_come_before_the_search():
+    answer = build_answer(
+        [
+            default([100, 110, 120, 130, 140]),
+            finalist(1, [470, 480, 490, 495, 500], ("start:0",)),
+            finalist(7, [475, 485, 495, 500, 500]),
+        ],
+        GOOD,
+    )
+    assert answer.ranking[0].trial == 7
+    assert answer.best.trial == 1
+    assert answer.beats_default
+    assert "Use known-good settings 1: they beat the agent's defaults" in text(answer)
+    assert "does not beat known-good settings, those are the answer" in text(answer)
+
+
+def test_who_ties_with_the_best_but_does_not_beat_the_default_is_not_named():
+    """A tie with the best is not enough: the known-good settings here may be no better at all."""
+    answer = build_answer(
+        [
+            default([100, 110, 120, 130, 140]),
+            finalist(1, [90, 105, 500, 500, 500], ("start:0",)),
+            finalist(7, [475, 485, 495, 500, 500]),
+        ],
+        GOOD,
+    )
+    known_good = next(one for one in answer.ranking if one.trial == 1)
+    assert known_good.tied
+    assert answer.best.trial == 7
+
+
+def test_everything_at_the_ceiling_is_a_tie_and_said():
+    answer = build_answer(
+        [default([500] * 5), finalist(3, [500] * 5), finalist(8, [500] * 5)], GOOD
+    )
+    assert answer.best.is_default
+    assert len(answer.ties) == 3
+    assert "Trial 3 and trial 8 cannot be told apart from the defaults" in text(answer)
+    assert "every score is 500.0" in text(answer)
+    assert any("too easy" in warning for warning in answer.warnings)
+
+
+def test_the_tuning_gap_is_that_of_the_best_of_the_search():
+    """PITFALLS: 500 while tuning, 381 on a fresh seed."""
+    answer = build_answer(
+        [
+            default([500] * 5, objective=480.0),
+            finalist(7, [381, 400, 420, 467, 500], objective=500.0, objective_mean=300.0),
+            finalist(9, [400, 410, 420, 430, 440], objective=500.0, objective_mean=350.0),
+        ],
+        GOOD,
+    )
+    assert answer.incumbent == 9
+    assert answer.tuning_gap == pytest.approx(80.0)
+    assert "Trial 9 came first in the search with 500.0, but reached only 420.0" in text(answer)
+    assert "too good by 80.0" in text(answer)
+
+
+def test_a_diverged_retraining_counts_as_the_worst_and_is_said():
+    answer = build_answer(
+        [default([300, 310, 320, 330, 340]), finalist(7, [math.nan, 490, 495, 500, 500])], GOOD
+    )
+    seven = next(one for one in answer.ranking if one.trial == 7)
+    assert seven.worst == seven.low == -math.inf
+    assert seven.iqm == pytest.approx(495.0)
+    assert answer.best.is_default  # its one bad seed is enough for a doubt
+    assert any("Trial 7 diverged or failed on test seed 100" in one for one in answer.warnings)
+    assert "nan" not in (text(answer) + " ".join(answer.warnings)).lower()
+
+
+def test_when_all_diverge_there_is_no_answer():
+    answer = build_answer([default([math.nan] * 5), finalist(7, [math.nan] * 5)], GOOD)
+    assert "no answer" in text(answer)
+    assert answer.beats_default is False
+
+
+def test_missing_seeds_are_said():
+    few = build_answer([default([300, 310, 320]), finalist(7, [480, 490, 500])], GOOD)
+    assert "Only 3 of the planned 5 test seeds could be run." in few.warnings
+    one = build_answer([default([300] * 5), finalist(7, [480, 490])], GOOD)
+    assert any("Trial 7 ran on fewer than the planned 5" in warning for warning in one.warnings)
+
+
+def test_too_few_seeds_to_show_anything_are_said():
+    finalists = [default([1, 2, 3])] + [finalist(t, [8, 9, 10]) for t in range(1, 5)]
+    answer = build_answer(finalists, replace(GOOD, planned_seeds=3))
+    assert answer.best.is_default
+    assert any("no difference among 5 finalists can be shown" in one for one in answer.warnings)
+
+
+def test_a_single_finalist():
+    alone = build_answer([default([480, 490, 495, 500, 500])], GOOD)
+    assert "there was no other finalist" in text(alone)
+    assert "a tie" not in text(alone)
+    unknown = build_answer([finalist(7, [480])], replace(GOOD, planned_seeds=1))
+    assert "The agent's defaults were not trained on test seeds" in text(unknown)
+    assert "On the only test seed it scored 480.0" in text(unknown)
+    assert unknown.beats_default is None
+
+
+def test_no_finalist_with_a_score():
+    answer = build_answer([default([])], GOOD)
+    assert answer.best is None
+    assert "there is no answer" in text(answer)
+
+
+def test_what_weakens_the_search_is_said():
+    circumstances = Circumstances(
+        full_budget_trials=2,
+        sampled_trials=7,
+        startup_trials=10,
+        sampler="tpe",
+        cut_by_time_limit=True,
+    )
+    warnings = " ".join(build_answer([default([1.0] * 5)], circumstances).warnings)
+    assert "Only 2 trials ran the whole budget" in warnings
+    assert "sampler (tpe) was still in its random start-up phase, 7 of 10 trials" in warnings
+    assert "time limit" in warnings
+
+
+def test_negative_scores_rank_the_right_way_round():
+    answer = build_answer(
+        [default([-200.0, -190, -195, -180, -185]), finalist(4, [-75.0, -80, -82, -74, -90])], GOOD
+    )
+    assert answer.best.trial == 4
+    assert "-79.0 against -190.0" in text(answer)
+
+
+def test_an_answer_survives_yaml():
+    answer = build_answer(
+        [
+            default([math.nan, 310, 320, 330, 340]),
+            finalist(7, list(np.array([480.0, 490, 495, 500, 500]))),
+        ],
+        GOOD,
+    )
+    stored = yaml.safe_load(yaml.safe_dump(answer.to_dict()))
+    for one in stored["ranking"]:  # RunDir writes every key as a text
+        one["scores"] = {str(seed): score for seed, score in one["scores"].items()}
+    stored["of a later version"] = 1
+    assert Answer.from_dict(stored) == answer
+
+
+def planted(lucky, sound, seed, rivals=4):
+    """Give the default and lucky rivals their test scores; the rivals tuned to the ceiling."""
+    rng = np.random.default_rng(seed)
+    finalists = [default(sound(rng), objective=450.0)]
+    finalists += [finalist(i + 1, lucky(rng), objective=500.0) for i in range(rivals)]
+    return build_answer(finalists, GOOD)
+
+
+def clipped(mean, deviation):
+    return lambda rng: np.minimum(500, rng.normal(mean, deviation, 5))
+
+
+@pytest.mark.parametrize(
+    ("lucky", "sound"),
+    [
+        (clipped(450, 30), clipped(450, 30)),  # no better than the default
+        (clipped(430, 60), clipped(450, 30)),  # worse and less steady
+    ],
+)
+def test_a_planted_lucky_configuration_is_not_named_better_than_the_default(lucky, sound):
+    answers = [planted(lucky, sound, seed) for seed in range(100)]
+    assert sum(not answer.best.is_default for answer in answers) <= 5
+    # Taking whoever comes first in the ranking would have named one of the lucky ones.
+    assert sum(not answer.ranking[0].is_default for answer in answers) > 50
+
+
+def test_a_configuration_that_is_truly_better_is_mostly_found():
+    found = sum(
+        not planted(clipped(480, 20), clipped(300, 50), seed).best.is_default for seed in range(40)
+    )
+    assert found >= 36
+
+
+def test_the_command_names_what_differs_in_full_and_survives_the_shell():
+    defaults = config_dict(OnPolicyConfig())
+    values = {
+        "learning_rate": "lin_0.0010323423423423421",
+        "gamma": 0.9812345678901234,
+        "net_arch": [256, 256],
+        "normalize_rewards": True,
+        "n_envs": 8,
+    }
+    config = config_dict(make_config(OnPolicyConfig, values))
+    line = retrain_command("ppo", "my module:Env", 50_000, config, defaults, 103)
+    words = shlex.split(line)
+    assert words[:7] == ["rltune", "train", "ppo", "--env", "my module:Env", "-n", "50000"]
+    assert words[-2:] == ["--seed", "103"]
+    flags = dict(zip(words[7:-2:2], words[8:-2:2], strict=True))
+    assert set(flags) == {"--learning-rate", "--gamma", "--net-arch", "--normalize-rewards"}
+    read = {name.lstrip("-").replace("-", "_"): value for name, value in flags.items()}
+    assert config_dict(make_config(OnPolicyConfig, read)) == config
+    assert "\n" not in line
