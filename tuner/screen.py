@@ -355,8 +355,7 @@ class LiveScreen:
         self._over.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        if self._live is not None:
-            self._live.stop()
+        self._stop_live()
 
     # Plain lines
 
@@ -385,6 +384,13 @@ class LiveScreen:
         self._live = Live(screen, console=self.console, auto_refresh=False, transient=True)
         self._live.start(refresh=True)
 
+    def _stop_live(self) -> None:
+        """Take the frame off the terminal and give the cursor back, whatever state it is in."""
+        if self._live is not None:
+            self._live.update("")  # `stop` draws once more, which may be what has failed
+            self._live.stop()
+            self._live = None
+
     def _watch_live(self) -> None:
         size = self.console.size
         while not self._over.wait(REFRESH):
@@ -393,13 +399,13 @@ class LiveScreen:
                 if self.console.size != size:
                     # The terminal has wrapped the old frame anew: begin on an empty screen.
                     size = self.console.size
-                    self._live.stop()
+                    self._stop_live()
                     self.console.clear()
                     self._start_live()
                 else:
                     self._live.refresh()
             except Exception as error:
-                self._live.stop()
+                self._stop_live()
                 self._start_plain()
                 self._print(f"the live screen failed ({error!r}); plain lines from here on")
                 return self._watch_plain()

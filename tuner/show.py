@@ -47,9 +47,9 @@ def show(
     console = console or Console(color_system=None if plain else "auto", highlight=False)
     console.width = min(console.width, WIDEST)
     if summary.kind == "train":
-        _Training(summary, console).print()
+        _Training(summary, console).show()
     else:
-        _Search(summary, console).print()
+        _Search(summary, console).show()
 
 
 class _Page:
@@ -67,27 +67,25 @@ class _Page:
             (f"  {summary.spec.get('agent')} on {summary.spec.get('env')}", "bold"),
             (f"  {summary.run.name}", "dim"),
         )
-        self.console.print(line)
+        self.print(line)
         style = {"running": "cyan", "finished": "green", "unfinished": "yellow"}
         words = {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
-        text = Text(words, style[summary.status])
-        for fact in facts:
-            text.append(f" · {fact}", "")
-        self.console.print(text)
+        self.print(Text.assemble((words, style[summary.status]), *(f" · {fact}" for fact in facts)))
 
     def section(self, name: str, note: str = "") -> None:
-        self.console.print()
-        self.console.print(Text.assemble((name, "bold"), (f"   {note}" if note else "", "dim")))
+        self.print("")
+        self.print(Text.assemble((name, "bold"), (f"   {note}" if note else "", "dim")))
 
-    def line(self, text: str | Text) -> None:
-        """Print a sentence, folded and indented."""
-        self.indented(text if isinstance(text, Text) else Text(text))
+    def line(self, content: str | Text | Table) -> None:
+        """Print a sentence or a table below a section's title."""
+        self.print(content, indent=2)
 
-    def indented(self, content: Text | Table) -> None:
-        """Print below a section's title, without blanks at the ends of the lines."""
-        options = self.console.options.update_width(self.console.width - 2)
+    def print(self, content: str | Text | Table, indent: int = 0) -> None:
+        """Print, folded to the width, without blanks at the ends of the lines."""
+        content = Text(content) if isinstance(content, str) else content
+        options = self.console.options.update_width(self.console.width - indent)
         for segments in self.console.render_lines(content, options, pad=False):
-            line = Text("  ")
+            line = Text(" " * indent)
             for segment in segments:
                 line.append(segment.text, segment.style)
             line.rstrip()
@@ -106,11 +104,11 @@ class _Page:
         for name, what in files:
             if (self.summary.path / name).exists():
                 table.add_row(name, Text(what, "dim"))
-        self.indented(table)
+        self.line(table)
 
 
 class _Search(_Page):
-    def print(self) -> None:
+    def show(self) -> None:
         summary, spec = self.summary, self.summary.spec
         budget = f"{count(spec.get('budget', 0))} env-steps a trial"
         self.title([plural(len(summary.trials), "trial"), budget])
@@ -168,7 +166,7 @@ class _Search(_Page):
             numbers = score(one.iqm), interval, score(one.worst), str(len(one.scores))
             style = "bold" if won else "" if one.tied else "dim"
             table.add_row(f"{mark} {one.label}", *numbers, score(one.objective), style=style)
-        self.indented(table)
+        self.line(table)
         legend = "> the answer"
         if any(one.tied and one.trial != answer.winner for one in answer.ranking):
             legend += "   = cannot be told apart from the best"
@@ -192,7 +190,7 @@ class _Search(_Page):
             default = setting(defaults[name]) if defaults and name in defaults else ""
             space = _dimension(summary.searched.get(name))
             table.add_row(name, setting(value), Text(default, "dim"), Text(space, "dim"))
-        self.indented(table)
+        self.line(table)
 
     def _trials(self) -> None:
         summary = self.summary
@@ -208,7 +206,7 @@ class _Search(_Page):
                 places = summary.stops.items()
                 detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)
             table.add_row(Text(str(summary.states[state]), style), word, Text(detail, "dim"))
-        self.indented(table)
+        self.line(table)
         for failure in summary.failures[:5]:
             names = ", ".join(map(str, failure.trials[:8])) + (
                 " ..." if len(failure.trials) > 8 else ""
@@ -241,7 +239,7 @@ class _Search(_Page):
 
 
 class _Training(_Page):
-    def print(self) -> None:
+    def show(self) -> None:
         summary, spec, history = self.summary, self.summary.spec, self.summary.history
         total = int(spec.get("total_timesteps", 0))
         self.title([f"{count(summary.cost.env_steps)} of {count(total)} env-steps"])
@@ -280,7 +278,7 @@ class _Training(_Page):
                 table.add_row(name, score(row["eval_return"]), Text(place, "dim"))
         table.add_row("mean training reward", score(float(last["mean_reward"])), "")
         table.add_row("time", duration(self.summary.cost.seconds), "")
-        self.indented(table)
+        self.line(table)
 
     def _config(self) -> None:
         config = self.summary.spec.get("config") or {}
@@ -289,7 +287,7 @@ class _Training(_Page):
             table = _table("", "")
             for name, value in config.items():
                 table.add_row(name, setting(value))
-            self.indented(table)
+            self.line(table)
 
 
 def _table(*columns: str, numbers_from: int = 99) -> Table:
