@@ -37,6 +37,9 @@ _TUNE_ENVIRONMENT = {
 }
 
 
+OUT_OF_MEMORY = "out of memory: the worker was killed"
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why a job failed: one line, and the traceback where there is one."""
@@ -98,6 +101,7 @@ def ray_session(address: str | None = None, quiet: bool = True) -> Iterator[None
         _protect_token()
     if quiet:
         _silence()
+    _survive_out_of_memory()
     try:
         yield
     finally:
@@ -114,6 +118,26 @@ def _silence() -> None:
         from ray._private.ray_logging import global_worker_stdstream_dispatcher
 
         global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+
+
+def _survive_out_of_memory() -> None:
+    """Make a worker that Ray's memory monitor killed an ordinary dead worker.
+
+    Ray 2.60's Tune does not know that error, and ends the whole run with it.
+    """
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.exceptions import OutOfMemoryError, RayActorError
+
+    stock = RayActorManager._actor_task_failed
+    if stock.__name__ != "_actor_task_failed":
+        return  # done before in this process
+
+    def failed(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = RayActorError(error_msg=f"{OUT_OF_MEMORY}\n{exception}")
+        stock(self, tracked_actor_task=tracked_actor_task, exception=exception)
+
+    RayActorManager._actor_task_failed = failed
 
 
 def _protect_token() -> None:
@@ -291,12 +315,8 @@ def _failure_of(trial: Any) -> Failure:
     pickled = Path(trial.pickled_error_file or "")
     error = ray.cloudpickle.loads(pickled.read_bytes()) if pickled.is_file() else None
     cause = error.as_instanceof_cause() if isinstance(error, exceptions.RayTaskError) else error
-    if isinstance(cause, exceptions.OutOfMemoryError):
-        return Failure("out of memory: the worker was killed", text)
     if isinstance(cause, exceptions.RayActorError):
-        # Ray reports a kill by its memory monitor as a dead actor, too.
-        if any(sign in str(cause) for sign in ("OUT_OF_MEMORY", "low on memory", "memory monitor")):
-            return Failure("out of memory: the worker was killed", text)
-        return Failure("worker died: its process was killed or crashed", text)
+        reason = "worker died: its process was killed or crashed"
+        return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
     return Failure(f"error: {last}", text)
