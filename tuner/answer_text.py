@@ -41,7 +41,7 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
     elif len(ranking) > 1:
         lines.append("All other finalists are worse, beyond chance.")
     if incumbent is not None:
-        lines.append(_tuning_gap(incumbent, winner))
+        lines.append(_tuning_gap(incumbent))
     return lines
 
 
@@ -153,20 +153,22 @@ def _tie_break(winner: Ranked) -> str:
     return " The higher score decides."
 
 
-def _tuning_gap(incumbent: Ranked, winner: Ranked) -> str:
+def _tuning_gap(incumbent: Ranked) -> str:
     assert incumbent.objective is not None
     gap = incumbent.objective - incumbent.iqm
-    name = _capital(incumbent.label)
-    while_tuning = f"{name} came first in the search with {score(incumbent.objective)}"
+    its = _pick(incumbent, "its", "their")
+    first = (
+        f"{_capital(incumbent.label)} came first in the search with {score(incumbent.objective)}"
+    )
     if not math.isfinite(gap):
-        return f"{while_tuning}, but diverged on test seeds."
+        return f"{first}, but diverged on test seeds."
     if gap > SMALL_GAP * abs(incumbent.objective):
         return (
-            f"{while_tuning}, but reached only {score(incumbent.iqm)} on test seeds: its tuning "
-            f"score was too good by {score(gap)} (the tuning gap)."
+            f"{first}, but reached only {score(incumbent.iqm)} on test seeds: {its} tuning score "
+            f"was too good by {score(gap)} (the tuning gap)."
         )
     return (
-        f"{while_tuning} and reached {score(incumbent.iqm)} on test seeds: its tuning score was no "
+        f"{first} and reached {score(incumbent.iqm)} on test seeds: {its} tuning score was no "
         f"illusion (tuning gap {score(gap)})."
     )
 

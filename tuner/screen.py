@@ -103,7 +103,10 @@ class SearchScreen:
         done = view.progress()
         lines = [_between(left, Text(view.name, QUIET), width), bar(done or 0.0, width)]
         facts = [self._headline(), Text(f"{duration(view.elapsed)} elapsed")]
-        if view.phase != "done" and (remaining := view.seconds_left()) is not None:
+        if (
+            view.phase not in ("stopping", "done")
+            and (remaining := view.seconds_left()) is not None
+        ):
             facts.append(Text(f"about {duration(remaining)} left"))
         if view.time_limit:
             facts.append(Text(f"limit {duration(view.time_limit)}", QUIET))

@@ -137,13 +137,11 @@ class _Search(_Page):
                 self.line("No trial has run its whole budget yet, so nothing can be said.")
                 return
             self.line(f"Trial {best[0]} scored {score(best[1])}, the best of the search.")
-            self.line(
-                Text(
-                    "That is the score it was chosen for, on its one tuning seed: on other seeds "
-                    "expect less. A tournament on test seeds would tell how much.",
-                    "yellow",
-                )
-            )
+            caution = "That is the score it was chosen for, on its one tuning seed: expect less on others."
+            self.line(Text(caution, "yellow"))
+            if self.summary.tested:
+                tested = plural(self.summary.tested, "training")
+                self.line(f"The tournament on test seeds has begun: {tested} done.")
             return
         self.section("Answer")
         first, *others = answer.sentences
@@ -185,11 +183,15 @@ class _Search(_Page):
             if name in summary.searched or (defaults and not _same(value, defaults.get(name)))
         }
         self.section(f"Configuration of {best.label if best else f'trial {trial}'}")
-        table = _table("", "value", "default", "searched")
+        changed = defaults is not None and any(
+            not _same(value, defaults.get(name)) for name, value in shown.items()
+        )
+        table = _table("", "value", *(["default"] if changed else []), "searched")
         for name, value in shown.items():
-            default = setting(defaults[name]) if defaults and name in defaults else ""
-            space = _dimension(summary.searched.get(name))
-            table.add_row(name, setting(value), Text(default, "dim"), Text(space, "dim"))
+            row = [setting(value), _dimension(summary.searched.get(name))]
+            if changed:
+                row.insert(1, setting(defaults[name]) if defaults and name in defaults else "")
+            table.add_row(name, row[0], *(Text(cell, "dim") for cell in row[1:]))
         self.line(table)
 
     def _trials(self) -> None:
@@ -202,6 +204,8 @@ class _Search(_Page):
             if not summary.states.get(state):
                 continue
             detail = ""
+            if state == "RUNNING" and not summary.running:
+                word = "interrupted"
             if state == "PRUNED":
                 places = summary.stops.items()
                 detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)

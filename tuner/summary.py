@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from rltune.answer import Answer, retrain_command
 from rltune.rundir import Run
 
@@ -78,6 +79,13 @@ class Summary:
     def trials(self) -> pd.DataFrame:
         """A row per trial."""
         return self.run.trials()
+
+    @cached_property
+    def tested(self) -> int:
+        """Return how many trainings on test seeds have ended."""
+        file = self.path / "best" / "scores.yaml"
+        scores = yaml.safe_load(file.read_text()) if file.exists() else None
+        return sum(map(len, (scores or {}).values()))
 
     @cached_property
     def states(self) -> dict[str, int]:

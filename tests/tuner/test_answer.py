@@ -102,6 +102,8 @@ def test_everything_at_the_ceiling_is_a_tie_and_said():
     assert len(answer.ties) == 3
     assert "Trial 3 and trial 8 cannot be told apart from the defaults" in text(answer)
     assert "every score is 500.0" in text(answer)
+    assert "The defaults came first in the search with 500.0 and reached 500.0" in text(answer)
+    assert "their tuning score was no illusion" in text(answer)
     assert any("too easy" in warning for warning in answer.warnings)
 
 
@@ -245,7 +247,7 @@ def test_the_command_names_what_differs_in_full_and_survives_the_shell():
         "learning_rate": "lin_0.0010323423423423421",
         "gamma": 0.9812345678901234,
         "net_arch": [256, 256],
-        "normalize_rewards": True,
+        "normalize_rewards": not defaults["normalize_rewards"],
         "n_envs": 8,
     }
     config = config_dict(make_config(OnPolicyConfig, values))

@@ -133,8 +133,12 @@ def test_ties_are_marked_and_explained(search):
 
 
 def test_a_search_that_was_killed_says_how_to_go_on_and_trusts_nothing_yet(search):
+    write_trials(search.trials_path, [*TRIALS, trial(8, "RUNNING")])
+    search.write_yaml("best/scores.yaml", {0: {100: 500.0}, 2: {100: 381.0}})
     page = shown(search.path)
     assert "stopped before its end" in page
+    assert "  1  interrupted" in page
+    assert "The tournament on test seeds has begun: 2 trainings done." in page
     assert "So far" in page
     assert "Trial 2 scored 500.0, the best of the search." in page
     assert "one tuning seed" in page
@@ -156,7 +160,7 @@ def test_a_search_without_a_tournament(search):
     page = shown(search.path)
     assert "finished" in page
     assert "Answer" in page
-    assert "on other seeds expect less" in " ".join(page.split())
+    assert "on its one tuning seed: expect less on others" in " ".join(page.split())
     assert "rltune train ppo --seed 0" in page
 
 
