@@ -137,7 +137,7 @@ class _Search(_Page):
                 self.line("No trial has run its whole budget yet, so nothing can be said.")
                 return
             self.line(f"Trial {best[0]} scored {score(best[1])}, the best of the search.")
-            caution = "That is the score it was chosen for, on its one tuning seed: expect less on others."
+            caution = "It was chosen for that score, on its one tuning seed: expect less on others."
             self.line(Text(caution, "yellow"))
             if self.summary.tested:
                 tested = plural(self.summary.tested, "training")
