@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -58,7 +59,7 @@ class _Page:
     def __init__(self, summary: Summary, console: Console) -> None:
         self.summary = summary
         self.console = console
-        self.place = _short_path(summary.path)
+        self.place = shlex.quote(_short_path(summary.path))
 
     def title(self, facts: Iterable[str]) -> None:
         summary = self.summary
