@@ -188,8 +188,9 @@ class Agent:
         self.memory = self.algorithm.make_memory()
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
-        if config.normalize_observations:
-            self.observations = ObservationNormalizer(_vector_shape(spaces))
+        shape = spaces.observation.shape
+        if config.normalize_observations and shape is not None and len(shape) == 1:
+            self.observations = ObservationNormalizer(shape)
         if config.normalize_rewards:
             self.rewards = RewardNormalizer(config.n_envs, config.gamma)
         self.monitor = Monitor(self.controls)
@@ -478,13 +479,6 @@ class Agent:
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
-
-
-def _vector_shape(spaces: Spaces) -> tuple[int, ...]:
-    shape = spaces.observation.shape or ()
-    if len(shape) != 1:
-        raise UserError("normalize_observations is for vectors; images are scaled anyway")
-    return shape
 
 
 def resolve_device(device: str, spaces: Spaces) -> str:

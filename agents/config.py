@@ -124,7 +124,9 @@ class AgentConfig:
         help="what reads the observations; auto: nature_cnn for images",
     )
     frame_stack: int = hp(0, low=0, high=4, help="observations stacked into one; 0: none")
-    normalize_observations: bool = hp(False, help="running normalisation of the observations")
+    normalize_observations: bool = hp(
+        False, help="running normalisation of the observations (vectors only)"
+    )
     normalize_rewards: bool = hp(False, help="running scaling of the rewards")
     vectorization: str = hp(
         "sync",
@@ -137,6 +139,11 @@ class AgentConfig:
 class OnPolicyConfig(AgentConfig):
     """What the agents have that learn from fresh rollouts."""
 
+    # On for these agents: without it Pendulum is not learned at all, and Acrobot not always.
+    normalize_observations: bool = hp(
+        True, help="running normalisation of the observations (vectors only)"
+    )
+    normalize_rewards: bool = hp(True, help="running scaling of the rewards")
     n_steps: int = hp(
         128, low=8, high=2048, scale="pow2", minimum=1, help="steps of each environment a rollout"
     )

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 class PPOConfig(OnPolicyConfig):
     """The hyperparameters of PPO."""
 
-    batch_size: int = hp(256, low=32, high=1024, scale="pow2", minimum=1, help="minibatch size")
+    batch_size: int = hp(128, low=32, high=1024, scale="pow2", minimum=1, help="minibatch size")
     n_minibatches: int = hp(
         0, low=1, high=64, scale="pow2", help="minibatches a rollout; 0: as batch_size says"
     )

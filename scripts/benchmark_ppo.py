@@ -60,7 +60,13 @@ EVALUATION_SEED = 10_000
 def train_ours(env: str, seed: int, settings: dict[str, Any], budget: int) -> dict[str, Any]:
     from rltune.agents.agent import Agent
 
-    agent = Agent("ppo", env, settings, total_timesteps=budget, seed=seed, device="cpu")
+    plain = {
+        "normalize_observations": False,
+        "normalize_rewards": False,
+    }  # as SB3 without its wrapper
+    agent = Agent(
+        "ppo", env, {**plain, **settings}, total_timesteps=budget, seed=seed, device="cpu"
+    )
     started = cpu_seconds()
     chunk = agent.learn(budget)
     seconds = cpu_seconds() - started

@@ -10,7 +10,8 @@ import pytest
 import torch
 from rltune.agents import Agent, Controls, UserError
 
-TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 2, "net_arch": [8]}
+RAW = {"normalize_observations": False, "normalize_rewards": False}
+TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 2, "net_arch": [8], **RAW}
 
 
 def parameters(agent: Agent) -> torch.Tensor:
@@ -194,7 +195,6 @@ def test_a_plateau_lowers_the_learning_rate() -> None:
         (lambda: make("CartPole-v7"), "CartPole-v1"),
         (lambda: make(gama=0.9), "did you mean 'gamma'"),
         (lambda: Agent("pop", "CartPole-v1", total_timesteps=1), "did you mean 'ppo'"),
-        (lambda: make("toy_envs:Picture", normalize_observations=True), "images"),
         (lambda: make(encoder="nature_cnn"), "use encoder mlp"),
     ],
 )

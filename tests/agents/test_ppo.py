@@ -11,6 +11,8 @@ from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.ppo import PPO, Batch, PPOConfig, Scalars, ppo_loss
 
+RAW = {"normalize_observations": False, "normalize_rewards": False}
+
 
 def make(action: Any = None, n_envs: int = 2, seed: int = 0, **config: Any) -> PPO:
     space = spaces.Discrete(3) if action is None else action
@@ -218,8 +220,9 @@ LEARNED = {
 @pytest.mark.parametrize("kind", LEARNED)
 def test_small_tasks_are_learned(kind: str) -> None:
     goal, config = LEARNED[kind]
-    values = {"n_envs": 8, "n_steps": 64, "batch_size": 64, "learning_rate": 3e-3, "gamma": 0.5}
+    values = {"n_envs": 8, "n_steps": 64, "batch_size": 64, "learning_rate": 3e-3, **RAW}
     env = f"toy_envs:{kind.split()[0]}"
+    config = {"gamma": 0.5, **config}
     agent = Agent("ppo", env, {**values, **config}, total_timesteps=10_000, device="cpu")
     reached = 0.0
     for until in range(1024, 10_240, 1024):
@@ -231,6 +234,7 @@ def test_small_tasks_are_learned(kind: str) -> None:
 
 
 ZOO_CARTPOLE = {
+    **RAW,
     "n_envs": 8,
     "n_steps": 32,
     "batch_size": 256,
@@ -269,6 +273,7 @@ def test_cartpole_is_solved_within_100k_steps() -> None:
 @pytest.mark.timeout(1800)
 def test_pendulum_is_learned_with_gsde() -> None:
     zoo = {
+        **RAW,
         "n_envs": 4,
         "n_steps": 1024,
         "batch_size": 64,
