@@ -97,6 +97,7 @@ class Driver:
         self.flights: dict[str, Flight] = {}
         self.resumed: list[Asked] = study.unfinished()
         trials = study.trials()
+        self.done_before = {t.number: max(t.intermediate, default=0) for t in trials}
         self.asked = sum(t.state != "WAITING" for t in trials)
         self.references = sum(is_reference(t.origin) for t in trials)
         self.space_exhausted = False
@@ -104,8 +105,9 @@ class Driver:
         self.tournament: Tournament | None = None
         self.tournament_is_final = False
         self.table_written = 0.0
-        ended = Counter(t.state for t in trials)
-        view.restore(ended)
+        view.restore(Counter(t.state for t in trials))
+        if spec.tournament:
+            view.test_runs = self._expected_tests()
         view.set_rungs(scheduler.table())
 
     # What to run
@@ -133,7 +135,13 @@ class Driver:
     def _launch(self, flight: Flight) -> None:
         task = flight.task
         self.flights[task["job"]] = flight
-        self.view.trial_started(task["number"], flight.origin, seed=task["seed"], role=task["role"])
+        self.view.trial_started(
+            task["number"],
+            flight.origin,
+            seed=task["seed"],
+            role=task["role"],
+            env_steps=0 if flight.is_test else self.done_before.get(task["number"], 0),
+        )
         self.tracker.trial_started(
             {"trial": task["number"], "origin": flight.origin},
             flight.config,
@@ -386,9 +394,12 @@ class Driver:
         assert self.spec.time_limit is not None
         share = TOURNAMENT_SHARE
         if rate := self.view.rate():
-            jobs = (self.references + self.spec.finalists) * self.spec.test_seeds
-            share = jobs * self.spec.budget / rate / self.spec.time_limit
+            share = self._expected_tests() * self.spec.budget / rate / self.spec.time_limit
         return deadline - min(share, MAX_TOURNAMENT_SHARE) * self.spec.time_limit
+
+    def _expected_tests(self) -> int:
+        """How many re-trainings the tournament is going to have, at most."""
+        return (self.references + self.spec.finalists) * self.spec.test_seeds
 
     def _search_time_is_up(self) -> bool:
         return time.time() >= self._search_deadline()

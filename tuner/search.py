@@ -249,6 +249,7 @@ def drive(
                 )
                 with _interrupts(driver.request_stop):
                     run_jobs(driver, resources, spec.retries, quiet=not ray_output)
+            view.begin("done")
             driver.write_trials_table(force=True)
             if not driver.stop_requested:
                 defaults = full_config(algorithm, {})
@@ -325,10 +326,15 @@ def _resolve_space(
 @contextlib.contextmanager
 def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C asks for a clean stop; a second one ends the process at once."""
+    from rltune.screen import restore_cursor
+
+    def end(signum: int, frame: object) -> None:
+        restore_cursor()
+        os._exit(130)
 
     def handle(signum: int, frame: object) -> None:
         request_stop()
-        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        signal.signal(signal.SIGINT, end)
 
     try:
         before = signal.signal(signal.SIGINT, handle)

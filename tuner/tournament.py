@@ -41,6 +41,7 @@ def pick_finalists(trials: Iterable[TrialRecord], top: int) -> list[Finalist]:
                 origins=record.origins,
                 config=record.config,
                 objective=record.value if record.state == "COMPLETE" else None,
+                objective_mean=record.attrs.get("objective_mean"),
             )
         elif record.origin not in known.origins:
             finalists[record.hash] = replace(known, origins=(*known.origins, record.origin))

@@ -105,6 +105,9 @@ def add_parser(subparsers: Any) -> None:
     resume.add_argument("--trials", type=_whole, metavar="N", help="a new total")
     resume.add_argument("--time-limit", metavar="2h", help="from now on")
     resume.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once")
+    resume.add_argument(
+        "--test-seeds", type=_whole, metavar="N", help="a new total, to break a tie"
+    )
     resume.add_argument("--total-timesteps", "-n", type=_number, help="of a training: a new total")
     resume.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
     _add_output(resume)
@@ -225,6 +228,7 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             trials=args.trials,
             time_limit=args.time_limit,
             concurrency=args.concurrency,
+            test_seeds=args.test_seeds,
             tournament=args.tournament,
         )
     )
