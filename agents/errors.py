@@ -14,7 +14,7 @@ class UserError(Exception):
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
-    """Return the error for a ``name`` that is not among the ``known`` ones, with the closest one.
+    """Return the error for a ``name`` that is not ``known``, with the closest one that is."""
     names = sorted(known)
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(names)}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -73,12 +72,9 @@ def test_the_python_of_the_readme(tmp_path: Path) -> None:
 def test_the_custom_example(tmp_path: Path) -> None:
     folder = shutil.copytree(ROOT / "examples" / "custom", tmp_path / "custom")
     assert (folder / "agents" / "__init__.py").exists()  # it must not shadow rltune's own
-    rltune_ = [os.path.join(os.path.dirname(sys.executable), "rltune")]
-    if not Path(rltune_[0]).exists():
-        rltune_ = [sys.executable, "-m", "rltune.cli"]
     search = "run my_agent:MyAgent --space my.yaml --env my_env:MyEnv --trials 3 --budget 2000"
     small = "--no-tournament --wandb off --plain --name mine"
-    output = run([*rltune_, *search.split(), *small.split()], folder)
+    output = run([sys.executable, "-m", "rltune", *search.split(), *small.split()], folder)
     assert "rltune train my_agent:MyAgent --env my_env:MyEnv" in output
     assert set(rltune.open(folder / "runs" / "mine").trials()["state"]) <= {"COMPLETE", "PRUNED"}
     output = run([sys.executable, "search_custom.py"], folder)

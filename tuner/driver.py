@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.answer import label
-from rltune.tournament import Tournament, is_reference, job_name, pick_finalists
+from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
@@ -99,15 +99,13 @@ class Driver:
         trials = study.trials()
         self.done_before = {t.number: max(t.intermediate, default=0) for t in trials}
         self.asked = sum(t.state != "WAITING" for t in trials)
-        self.references = sum(is_reference(t.origin) for t in trials)
         self.space_exhausted = False
         self.scores = read_scores(run)
         self.tournament: Tournament | None = None
         self.tournament_is_final = False
         self.table_written = 0.0
         view.restore(Counter(t.state for t in trials))
-        if spec.tournament:
-            view.test_runs = self._expected_tests()
+        self._expect_tests()
         view.set_rungs(scheduler.table())
 
     # What to run
@@ -355,6 +353,7 @@ class Driver:
         if incumbent is not None and incumbent.value is not None:
             self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
         self.view.set_rungs(self.scheduler.table())
+        self._expect_tests()
         self.write_trials_table()
 
     def _end_test(self, flight: Flight, score: float, reason: str) -> None:
@@ -394,12 +393,19 @@ class Driver:
         assert self.spec.time_limit is not None
         share = TOURNAMENT_SHARE
         if rate := self.view.rate():
-            share = self._expected_tests() * self.spec.budget / rate / self.spec.time_limit
+            share = self.view.test_runs * self.spec.budget / rate / self.spec.time_limit
         return deadline - min(share, MAX_TOURNAMENT_SHARE) * self.spec.time_limit
 
-    def _expected_tests(self) -> int:
-        """How many re-trainings the tournament is going to have, at most."""
-        return (self.references + self.spec.finalists) * self.spec.test_seeds
+    def _expect_tests(self) -> None:
+        """Foresee how many re-trainings the tournament will have."""
+        if not self.spec.tournament:
+            return
+        trials = self.study.trials()
+        complete = sum(trial.state == "COMPLETE" for trial in trials)
+        finalists = len(pick_finalists(trials, self.spec.finalists))
+        # The best may turn out to be among the references; until there are some, assume not.
+        finalists += max(0, self.spec.finalists - complete)
+        self.view.test_runs = finalists * self.spec.test_seeds
 
     def _search_time_is_up(self) -> bool:
         return time.time() >= self._search_deadline()

@@ -121,7 +121,7 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
     result = search(tmp_path, slow, trials=None, time_limit=20, budget=2000, test_seeds=2)
     elapsed = time.time() - started
     assert elapsed <= 21
-    assert elapsed > 14
+    assert elapsed > 10  # the time is used
     assert result.answer is not None
     assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
 
@@ -204,7 +204,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, events: int) -> None:
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
-    code = [sys.executable, "-m", "rltune.cli", "run", "toy:ToyAgent", "--env", "toy:ToyEnv"]
+    code = [sys.executable, "-m", "rltune", "run", "toy:ToyAgent", "--env", "toy:ToyEnv"]
     code += ["--quality", "0.0", "1.0", "--sleep", "0.01", "--budget", "900", "--trials", "10"]
     code += ["--storage-path", str(tmp_path), "--name", "run", "--wandb", "off", "--plain"]
     process = subprocess.Popen(

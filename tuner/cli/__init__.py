@@ -59,7 +59,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `rltune show RUN | head`: the reader has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
