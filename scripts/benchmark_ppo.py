@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         ent_coef=0.01, learning_rate=3e-4, clip_range=0.2,
     ),
 }  # fmt: skip
-# The ancestor's setting: 16 environments, 1,024 steps.
+# The setting of xagents, with which it had a mean reward of 250 after 376,832 steps.
 ANCESTOR = dict(n_envs=16, n_steps=1024, batch_size=256, n_epochs=10, learning_rate=3e-4)
 BUDGETS = {
     "CartPole-v1": 100_000,
@@ -153,8 +153,8 @@ def jobs() -> list[dict[str, Any]]:
                 rows.append(dict(setting="zoo", env=env, seed=seed, library=library,
                                  settings=settings, budget=BUDGETS[env]))  # fmt: skip
     for seed in range(5):
-        rows.append(dict(setting="ancestor", env="CartPole-v1", seed=seed, library="rltune",
-                         settings=ANCESTOR, budget=376_832))  # fmt: skip
+        rows.append(dict(setting="xagents", env="CartPole-v1", seed=seed, library="rltune",
+                         settings=ANCESTOR, budget=150_000))  # fmt: skip
     return rows
 
 

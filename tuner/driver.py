@@ -417,6 +417,12 @@ class Driver:
         self.stop_requested = True
         self.view.begin("stopping")
 
+    def give_up_the_rest(self) -> None:
+        """End the unfinished trials for which there was no time, unless they are to be resumed."""
+        if not self.stop_requested:
+            for asked in self.resumed:
+                self.study.tell(asked.number, "PRUNED", None, "time limit before it could go on")
+
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; at most every few seconds unless forced."""
         if not force and time.time() - self.table_written < TRIALS_TABLE_EVERY:

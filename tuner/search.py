@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -250,6 +251,7 @@ def drive(
                 with _interrupts(driver.request_stop):
                     run_jobs(driver, resources, spec.retries, quiet=not ray_output)
             view.begin("done")
+            driver.give_up_the_rest()
             driver.write_trials_table(force=True)
             if not driver.stop_requested:
                 defaults = full_config(algorithm, {})
@@ -325,8 +327,10 @@ def _resolve_space(
 
 @contextlib.contextmanager
 def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C asks for a clean stop; a second one ends the process at once."""
+    """Ctrl-C (or SIGTERM) asks for a clean stop; a second one ends the process at once."""
     from rltune.screen import restore_cursor
+
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def end(signum: int, frame: object) -> None:
         restore_cursor()
@@ -334,14 +338,15 @@ def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
 
     def handle(signum: int, frame: object) -> None:
         request_stop()
-        signal.signal(signal.SIGINT, end)
+        for one in signals:
+            signal.signal(one, end)
 
-    try:
-        before = signal.signal(signal.SIGINT, handle)
-    except ValueError:  # not in the main thread: Ctrl-C is somebody else's
-        yield
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are somebody else's
         return
+    before = [signal.signal(one, handle) for one in signals]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in zip(signals, before, strict=True):
+            signal.signal(one, handler)

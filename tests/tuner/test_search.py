@@ -231,3 +231,29 @@ def test_run_yaml_tells_everything(tmp_path: Path) -> None:
     assert content["spec"]["seed"] == 3
     assert content["spec"]["space"]["space"] == {"quality": {"uniform": [0.0, 1.0]}}
     assert {"rltune", "ray", "optuna"} <= set(content["versions"])
+
+
+@pytest.mark.slow
+def test_a_trial_that_eats_the_memory_ends_alone(tmp_path: Path) -> None:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    memory = {line.split(":")[0]: int(line.split()[1]) for line in lines}  # in KiB
+    used = 1 - memory["MemAvailable"] / memory["MemTotal"]
+    space = {**SPACE, "fixed": {"at": 40}, "start": [{"quality": 0.9, "mode": "hog"}]}
+    code = SCRIPT.format(here=str(HERE), space=space, folder=str(tmp_path))
+    code = code.replace("trials=10", "trials=4, tournament=False, retries=0, concurrency=1")
+    environment = {
+        **os.environ,
+        "TOY_FOLDER": str(tmp_path),
+        # Ray's memory monitor shall act when a few GB more are in use than now.
+        "RAY_memory_usage_threshold": f"{used + 3e6 / memory['MemTotal']:.4f}",
+    }
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=HERE, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = rltune.open(tmp_path / "run").trials()
+    failed = trials[trials["state"] == "FAIL"]
+    assert list(failed["config.mode"]) == ["hog"]
+    assert failed["reason"].iloc[0].startswith("out of memory")
+    assert len(trials) == 4

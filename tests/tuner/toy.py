@@ -40,7 +40,9 @@ class ToyConfig(AgentConfig):
     n_envs: int = hp(1, low=1, high=8, help="environments")
     quality: float = hp(0.5, low=0.0, high=1.0, help="the return that training leads to")
     mode: str = hp(
-        "ok", choices=("ok", "nan", "raise", "raise_once", "kill", "kill_once"), help="how it fails"
+        "ok",
+        choices=("ok", "nan", "raise", "raise_once", "kill", "kill_once", "hog"),
+        help="how it fails",
     )
     at: int = hp(50, low=1, high=1000, help="update at which it fails")
     sleep: float = hp(0.0, low=0.0, high=1.0, help="seconds that an update takes")
@@ -85,6 +87,11 @@ class ToyAgent(Algorithm[ToyConfig]):
                 marker.touch()
                 if self.config.mode == "nan":
                     return {"loss": math.nan}
+                if self.config.mode == "hog":
+                    hoard = []
+                    while True:
+                        hoard.append(np.ones(1 << 27, np.uint8))
+                        time.sleep(0.05)
                 if self.config.mode.startswith("raise"):
                     raise RuntimeError("the environment broke")
                 os.kill(os.getpid(), signal.SIGKILL)
