@@ -26,6 +26,8 @@ def test_a_module_of_ones_own_beside_an_agents_folder(
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    # pytest runs in the repository, whose own folder another test may have imported.
+    monkeypatch.delitem(sys.modules, "agents", raising=False)
     assert agent_class("their_agent:Theirs").mine == 1  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"unknown agent in their_agent 'Their'; .*'Theirs'"):
         agent_class("their_agent:Their")
