@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 TOURNAMENT_SHARE = 0.4
 # However slow the trials are, the search itself gets the rest.
 MAX_TOURNAMENT_SHARE = 0.6
-# Time to write the answer and to close everything, in seconds.
-CLOSING_TIME = 2.0
+# Time to write the answer and to close everything: seconds, and a part of the time limit.
+CLOSING_TIME = 3.0
+CLOSING_SHARE = 0.01
 TRIALS_TABLE_EVERY = 2.0
 SCORES = "best/scores.yaml"
 
@@ -380,7 +381,9 @@ class Driver:
     def _deadline(self) -> float:
         """When the whole command has to be done, in seconds since the epoch."""
         limit = self.spec.time_limit
-        return math.inf if limit is None else self.started + limit - CLOSING_TIME
+        if limit is None:
+            return math.inf
+        return self.started + limit * (1 - CLOSING_SHARE) - CLOSING_TIME
 
     def _out_of_time(self) -> bool:
         return time.time() >= self._deadline()

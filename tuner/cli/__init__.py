@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -43,9 +44,11 @@ def make_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 a user's mistake, 130 interrupted."""
+    started = time.time()
     try:
         parser = make_parser()
         args, extra = parser.parse_known_args(argv)
+        args.started = started
         if args.command is None:
             parser.print_help()
             return 0

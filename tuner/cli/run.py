@@ -161,6 +161,7 @@ PASSED_ON = (
 def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Run a search."""
     search = make_search(args, extra)
+    search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
         from rltune.plan import plan_lines
         from rltune.rundir import command_line
