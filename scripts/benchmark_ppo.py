@@ -140,6 +140,7 @@ def outcome(
         "env_steps": env_steps,
         "cpu_seconds": seconds,
         "steps_per_cpu_second": env_steps / seconds,
+        "training_return": sum(returns[-100:]) / max(1, len(returns[-100:])),
         "score": sum(scores) / len(scores),
         "mean_of_100_reached": reached,
     }
