@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rltune.agents.errors import UserError
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
 
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -151,19 +152,25 @@ def slots(resources: Resources) -> int:
     """Return how many trials run at once on the connected Ray.
 
     Raises:
-        ValueError: a trial needs more than the cluster has.
+        UserError: a trial needs more than Ray has.
     """
     import ray
 
     total = ray.cluster_resources()
-    have = {"CPU": total.get("CPU", 0.0), "GPU": total.get("GPU", 0.0)}
+    return fitting(resources, total.get("CPU", 0.0), total.get("GPU", 0.0))
+
+
+def fitting(resources: Resources, cpus: float, gpus: float) -> int:
+    """Return how many trials fit at once; UserError when not even one does."""
     limits = []
-    for kind, need in (("CPU", resources.cpus), ("GPU", resources.gpus)):
+    for flag, need, have in (("cpus", resources.cpus, cpus), ("gpus", resources.gpus, gpus)):
         if need > 0:
             # Whole trials per resource; the small term keeps 1 / 0.2 at 5.
-            limits.append(int(have[kind] / need + 1e-9))
+            limits.append(int(have / need + 1e-9))
             if limits[-1] == 0:
-                raise ValueError(f"a trial needs {need:g} {kind}, but Ray has {have[kind]:g}")
+                raise UserError(
+                    f"--{flag}-per-trial {need:g} can never be had: there are {have:g}; ask less."
+                )
     fit = min(limits) if limits else 1
     return min(fit, resources.concurrency) if resources.concurrency else fit
 

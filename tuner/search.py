@@ -176,12 +176,18 @@ def check(spec: SearchSpec, space: Space) -> None:
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
     from rltune.asha import make_scheduler
+    from rltune.launch import Resources, fitting
     from rltune.samplers import Proposer
 
     make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
     Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
     make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     Controls(**spec.controls)
+    if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
+        import torch
+
+        needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
+        fitting(needed, os.cpu_count() or 1, torch.cuda.device_count())
 
 
 def drive(

@@ -42,6 +42,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run ppo --env CartPole-v1 --sampler tpee", "did you mean 'tpe'"),
         ("run ppo --env CartPole-v1 --scheduler ahsa", "did you mean 'asha'"),
         ("run ppo --env CartPole-v1 --trials 0", "--trials"),
+        ("run ppo --env CartPole-v1 --cpus-per-trial 999", "--cpus-per-trial 999"),
+        ("run ppo --env CartPole-v1 --gpus-per-trial 99.5", "--gpus-per-trial 99.5"),
         ("run ppo --env CartPole-v1 --trials many", "--trials"),
         ("run ppo --env CartPole-v1 --time-limit soon", "soon"),
         ("run ppo --env CartPole-v1 --learning-rate", "--learning-rate"),
