@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rltune.agents.errors import UserError
+from rltune.agents.errors import UserError, storage_error
 
 FORMAT = "rltune-agent"
 VERSION = 1
@@ -19,7 +19,7 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
     """Write ``state`` to ``path``: a reader sees the old file or the new one, never a part.
 
     Raises:
-        UserError: the folder can't be written to, or the disk is full.
+        StorageError: the folder can't be written to, or the disk is full.
     """
     path = Path(path)
     try:
@@ -34,9 +34,12 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-        raise UserError(f"checkpoint {path} can't be written: {reason}") from error
+    except OSError as error:
+        raise storage_error(error, path) from error
+    except RuntimeError as error:  # PyTorch hides the system's error behind one of its own
+        if isinstance(error.__context__, OSError):
+            raise storage_error(error.__context__, path) from error
+        raise
 
 
 def read(path: str | Path) -> dict[str, Any]:

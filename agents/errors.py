@@ -1,8 +1,10 @@
-"""The one exception for a user's mistake."""
+"""The exceptions that the command line prints as a sentence."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 
 
@@ -11,6 +13,29 @@ class UserError(Exception):
 
     The command line prints it without a traceback and exits with code 2.
     """
+
+
+class StorageError(UserError):
+    """A file could not be written: full disk, no permission, read-only.
+
+    It ends a search, and not only the trial that met it: the next one would fail alike.
+    """
+
+
+def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
+    """Return the sentence for an operating system's ``error`` at ``path``."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if error.errno in full:
+        reason, remedy = "the disk is full", "free some space, or choose another --storage-path."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        reason, remedy = "no permission", "choose a --storage-path that you may write to."
+    elif error.errno == errno.EROFS:
+        reason, remedy = "the file system is read-only", "choose another --storage-path."
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        reason, remedy = "a file stands where a folder is needed", "choose another --storage-path."
+    else:
+        reason, remedy = error.strerror or str(error), "choose another --storage-path."
+    return StorageError(f"cannot write {os.fspath(path)}: {reason}; {remedy}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:

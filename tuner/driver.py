@@ -374,7 +374,7 @@ class Driver:
             "seconds": flight.seconds,
             "budget_reached": flight.env_steps,
         }
-        self.tracker.trial_finished(number, summary, seed)
+        self.tracker.trial_finished(number, summary, seed, flight.task["role"])
 
     # Time
 

@@ -34,7 +34,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from rltune.rundir import StorageError, atomic_write, storage_error
+from rltune.agents.errors import StorageError, storage_error
+from rltune.rundir import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd

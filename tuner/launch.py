@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rltune.agents.errors import UserError
+from rltune.agents.errors import StorageError, UserError
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
 
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -35,6 +35,8 @@ _TUNE_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray's default of 15 leaves a trial 3 % of a core that any other program uses too.
+    "RAY_worker_niceness": "0",
 }
 
 
@@ -304,16 +306,16 @@ def _make_callback(here: _Here) -> Any:
             here.call("on_start", _job_of(trial))
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            here.call("on_retry", _job_of(trial), _failure_of(trial))
+            _failed(here, "on_retry", trial)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            here.call("on_failure", _job_of(trial), _failure_of(trial))
+            _failed(here, "on_failure", trial)
 
     return SourceCallback()
 
 
-def _failure_of(trial: Any) -> Failure:
-    """Say in one line why a Tune trial failed."""
+def _failed(here: _Here, method: str, trial: Any) -> None:
+    """Tell the source of a failure; one of the storage is not the trial's, and ends the run."""
     import ray.cloudpickle
     from ray import exceptions
 
@@ -321,7 +323,17 @@ def _failure_of(trial: Any) -> Failure:
     text = Path(trial.error_file).read_text() if Path(trial.error_file or "").is_file() else ""
     pickled = Path(trial.pickled_error_file or "")
     error = ray.cloudpickle.loads(pickled.read_bytes()) if pickled.is_file() else None
-    cause = error.as_instanceof_cause() if isinstance(error, exceptions.RayTaskError) else error
+    cause = error.cause if isinstance(error, exceptions.RayTaskError) else error
+    if isinstance(cause, StorageError):
+        here.error = here.error or cause
+        return
+    here.call(method, _job_of(trial), _explained(error, cause, text))
+
+
+def _explained(error: Any, cause: Any, text: str) -> Failure:
+    """Say in one line why a Tune trial failed."""
+    from ray import exceptions
+
     if isinstance(cause, exceptions.RayActorError):
         reason = "worker died: its process was killed or crashed"
         return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)

@@ -7,7 +7,6 @@ one. Temporary names begin with a dot: pandas and pyarrow skip them when they re
 from __future__ import annotations
 
 import difflib
-import errno
 import fcntl
 import importlib.metadata
 import os
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from rltune.agents.errors import UserError
+from rltune.agents.errors import StorageError, UserError, storage_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,26 +34,6 @@ PACKAGES = (
     *("rltune", "ray", "torch", "optuna", "gymnasium", "numpy", "pandas", "pyarrow", "wandb"),
     *("ale-py", "mujoco", "Box2D", "envpool", "pybullet"),
 )
-
-
-class StorageError(UserError):
-    """The run directory could not be written: full disk, no permission, read-only."""
-
-
-def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
-    """Return the sentence for an operating system's ``error`` at ``path``."""
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if error.errno in full:
-        reason, remedy = "the disk is full", "free some space, or choose another --storage-path."
-    elif error.errno in (errno.EACCES, errno.EPERM):
-        reason, remedy = "no permission", "choose a --storage-path that you may write to."
-    elif error.errno == errno.EROFS:
-        reason, remedy = "the file system is read-only", "choose another --storage-path."
-    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        reason, remedy = "a file stands where a folder is needed", "choose another --storage-path."
-    else:
-        reason, remedy = error.strerror or str(error), "choose another --storage-path."
-    return StorageError(f"cannot write {os.fspath(path)}: {reason}; {remedy}")
 
 
 def atomic_write(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict, hyperparameters, make_config
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import StorageError, UserError, unknown
 from rltune.rundir import STORAGE, Run, RunDir, default_name, run_path
 from rltune.space import Space, shipped_spaces
 from rltune.spec import SearchSpec, parse_duration
@@ -262,6 +262,8 @@ def drive(
             if not driver.stop_requested:
                 defaults = full_config(algorithm, {})
                 tracker.search_finished(conclude(run, spec, study, driver.scores, defaults))
+        except StorageError as error:
+            raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
         finally:
             history.close()
             tracker.close(timeout=30)

@@ -23,7 +23,7 @@ from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from rltune.agents.errors import UserError
+from rltune.agents.errors import StorageError
 from sqlalchemy import insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session
@@ -42,7 +42,7 @@ class Database:
         direction: of a new study
 
     Raises:
-        UserError: from here and from every write, when the file is no study, or cannot be written.
+        StorageError: from here and every write: the file is no study, or cannot be written.
     """
 
     def __init__(self, path: Path, direction: StudyDirection) -> None:
@@ -184,7 +184,7 @@ class Database:
         ) as error:
             cause = error.__cause__ or error
             text = " ".join(str(getattr(cause, "orig", cause)).split())
-            raise UserError(f"{self.path}: {what}: {text}") from error
+            raise StorageError(f"{self.path}: {what}: {text}.") from error
 
 
 def _insert(session: Session, model: Any, rows: list[dict[str, Any]]) -> None:

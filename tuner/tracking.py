@@ -96,9 +96,7 @@ class Tracker:
             return
         self._put("log", trial=trial, seed=seed, role=role, row=dict(row))
 
-    def trial_finished(
-        self, trial: int, summary: Mapping[str, Any], seed: int, role: str = "tune"
-    ) -> None:
+    def trial_finished(self, trial: int, summary: Mapping[str, Any], seed: int, role: str) -> None:
         """Close the run of a trial with its objective, state, reason, ..."""
         self._put("trial_finished", trial=trial, summary=dict(summary), seed=seed, role=role)
 

@@ -33,7 +33,7 @@ def test_a_failed_write_leaves_the_old_file(saved: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(UserError, match="No space left"):
+    with pytest.raises(UserError, match="disk is full"):
         checkpoint.write(saved, {})
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == ["agent.pt"]

@@ -58,21 +58,34 @@ class Copy(BaseCallback):  # type: ignore[misc]
 
 def pairs(ours: PPO, theirs: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     own, other = ours.nets.state_dict(), theirs.policy.state_dict()
-    return [
-        (own[f"{a}.{part}"], other[f"{b}.{part}"])
-        for a, b in LAYERS.items()
-        for part in ("weight", "bias")
-    ]
+    names = [(f"{a}.{p}", f"{b}.{p}") for a, b in LAYERS.items() for p in ("weight", "bias")]
+    if "log_std" in other:
+        names.append(("actor.log_std", "log_std"))
+    assert len(names) == len(own) == len(other)
+    return [(own[a], other[b]) for a, b in names]
 
 
-@pytest.mark.parametrize("batch_size", [N_ENVS * N_STEPS, 64])
-def test_updates_are_those_of_sb3(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {**SETTINGS, "batch_size": batch_size}
+SDE = {"use_sde": True, "sde_sample_freq": 4}
+
+
+@pytest.mark.parametrize(
+    ("env", "changes"),
+    [
+        ("CartPole-v1", {}),
+        ("CartPole-v1", {"batch_size": 64}),
+        ("Pendulum-v1", {"batch_size": 64}),
+        ("Pendulum-v1", {"batch_size": 64, **SDE}),
+    ],
+)
+def test_updates_are_those_of_sb3(
+    env: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**SETTINGS, **changes}
     # Short episodes: terminations and time limits both occur in every rollout.
     kwargs = {"max_episode_steps": 25}
     theirs = sb3.PPO(
         "MlpPolicy",
-        make_vec_env("CartPole-v1", N_ENVS, seed=0, env_kwargs=kwargs),
+        make_vec_env(env, N_ENVS, seed=0, env_kwargs=kwargs),
         seed=0,
         device="cpu",
         **settings,
@@ -90,7 +103,7 @@ def test_updates_are_those_of_sb3(batch_size: int, monkeypatch: pytest.MonkeyPat
     callback.init_callback(theirs)
     for _ in range(5):
         theirs.collect_rollouts(theirs.env, callback, theirs.rollout_buffer, N_STEPS)
-        assert memory.terminated.any()
+        assert memory.terminated.any() == (env == "CartPole-v1")
         assert memory.truncated.any()
         advantages = ours._evaluate(memory).advantage.reshape(N_STEPS, N_ENVS)
         np.testing.assert_allclose(advantages, theirs.rollout_buffer.advantages, atol=1e-4)

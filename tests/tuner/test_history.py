@@ -17,8 +17,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from rltune import history
+from rltune.agents.errors import StorageError
 from rltune.history import HistoryWriter, read_episodes, read_history
-from rltune.rundir import StorageError
 
 
 def row(trial, iteration, seed=0, **more):

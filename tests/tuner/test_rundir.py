@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rltune.agents.errors import UserError
+from rltune.agents.errors import StorageError, UserError
 from rltune.rundir import (
     FORMAT_VERSION,
     RunDir,
-    StorageError,
     atomic_write,
     command_line,
     default_name,
@@ -137,7 +136,8 @@ def test_storage_that_cannot_be(tmp_path):
 
 AS_NOBODY = """
 import os, sys
-from rltune.rundir import RunDir, StorageError, versions
+from rltune.agents.errors import StorageError
+from rltune.rundir import RunDir, versions
 versions()  # imports what nobody may not read
 if os.geteuid() == 0:
     os.seteuid(65534)  # permissions don't bind root

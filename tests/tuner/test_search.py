@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,8 @@ import pandas as pd
 import pytest
 import rltune
 import yaml
-from rltune.agents.errors import UserError
+from rltune.agents.errors import StorageError, UserError
+from wandb_files import offline_runs
 
 HERE = Path(__file__).parent
 SPACE: dict[str, Any] = {"space": {"quality": {"uniform": [0.0, 1.0]}}}
@@ -78,6 +81,29 @@ def test_a_search_leaves_what_it_promises(tmp_path: Path) -> None:
     assert (result.path / "best" / "checkpoint.pt").exists()
 
 
+def test_wandb_has_every_training_of_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    result = search(tmp_path, trials=5, test_seeds=2, wandb="auto")
+    runs = offline_runs(result.path)
+    searched = {name: run for name, run in runs.items() if run["run"].job_type != "search"}
+    history = result.history()
+    assert len(searched) == len(history.groupby(["trial", "seed"]))
+    for _, rows in history.groupby(["trial", "seed"]):
+        trial, seed, role = rows.iloc[0][["trial", "seed", "role"]]
+        run = searched[f"trial-{trial}" if role == "tune" else f"trial-{trial}-seed-{seed}"]
+        assert run["run"].run_group == "run"
+        assert run["run"].job_type == role
+        assert [row["env_steps"] for row in run["history"]] == list(rows["env_steps"])
+        assert run["summary"]["state"] in ("COMPLETE", "PRUNED")
+        assert run["exit"] == 0
+    whole = runs["run"]
+    assert whole["exit"] == 0
+    assert result.answer is not None
+    assert whole["summary"]["best_trial"] == result.answer["winner"]
+
+
 def test_the_default_wins_when_nothing_beats_it(tmp_path: Path) -> None:
     worse = {"space": {"quality": {"uniform": [0.0, 0.4]}}}
     result = search(tmp_path, worse, trials=4, test_seeds=3)
@@ -113,6 +139,32 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
     check_history(result.history())
     states = {t["state"] for _, t in trials.iterrows()}
     assert "RUNNING" not in states
+
+
+def test_a_disk_that_fills_up_ends_the_search_and_not_its_trials(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
+    ballast = small_disk / "ballast"
+
+    def fill() -> None:
+        while not (small_disk / "run" / "trials.parquet").exists():
+            time.sleep(0.05)
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    slow = {**SPACE, "fixed": {"sleep": 0.01}}
+    with pytest.raises(StorageError, match=r"full.* go on with: rltune resume .*/run$"):
+        search(small_disk, slow, trials=30, tournament=False)
+    filler.join()
+    ballast.unlink()
+    result = rltune.resume(small_disk / "run", screen="none", trials=12)
+    trials = result.trials()
+    assert sorted(trials["trial"]) == list(range(12))
+    assert set(trials["state"]) <= {"COMPLETE", "PRUNED"}
+    assert trials["retries"].sum() == 0
+    check_history(result.history())
 
 
 def test_the_time_limit_is_kept(tmp_path: Path) -> None:

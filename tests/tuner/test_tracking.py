@@ -6,11 +6,9 @@ import json
 import os
 import re
 import statistics
-import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from rltune.agents.errors import UserError
 from rltune.rundir import RunDir
 from rltune.tracking import Tracker
 from rltune.trials_table import write_trials
+from wandb_files import offline_runs
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 SPEC = {"agent": "ppo", "env": "CartPole-v1", "budget": 1000}
@@ -35,59 +34,6 @@ def _no_account(monkeypatch, tmp_path):
 @pytest.fixture
 def run(tmp_path):
     return RunDir.create(tmp_path / "runs" / "mine", SPEC)
-
-
-def log_records(path: Path) -> list[Any]:
-    """Read a .wandb file: LevelDB's log format, 7 bytes of header, protobuf records inside."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, position, records, begun = path.read_bytes(), 7, [], b""
-    assert data.startswith(b":W&B")
-    while position < len(data):
-        room = 32768 - position % 32768
-        if room < 7:
-            position += room
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        if kind == 0:
-            break
-        begun += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # whole, or the last piece
-            record = Record()
-            record.ParseFromString(begun)
-            records.append(record)
-            begun = b""
-    return records
-
-
-def values(items: Any) -> dict[str, Any]:
-    return {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items}
-
-
-def offline_runs(run: RunDir) -> dict[str, dict[str, Any]]:
-    """Return what `wandb sync` would send: by run name."""
-    found = {}
-    for file in (run.path / "wandb").glob("offline-run-*/*.wandb"):
-        about: dict[str, Any] = {"history": [], "summary": {}, "exit": None, "metrics": {}}
-        for record in log_records(file):
-            kind = record.WhichOneof("record_type")
-            if kind == "run":
-                about["run"] = record.run
-                about["config"] = values(record.run.config.update)
-            elif kind == "history":
-                row = values(record.history.item)
-                about["history"].append({k: v for k, v in row.items() if not k.startswith("_")})
-            elif kind == "summary":
-                about["summary"] |= values(record.summary.update)
-            elif kind == "metric":
-                metric = record.metric
-                about["metrics"][metric.name or metric.glob_name] = metric.step_metric
-            elif kind == "exit":
-                about["exit"] = record.exit.exit_code
-        if "run" in about:  # it is buffered for a moment
-            found[about["run"].display_name] = about
-    return found
 
 
 def row(iteration: int, **more: float) -> dict[str, Any]:
@@ -113,7 +59,7 @@ def test_a_search_lies_complete_in_its_offline_files(run):
     tracker.close(60)
     assert warnings == []
 
-    runs = offline_runs(run)
+    runs = offline_runs(run.path)
     assert set(runs) == {"trial-3", "trial-4", "trial-3-seed-100", "mine"}
     job_types = {name: about["run"].job_type for name, about in runs.items()}
     assert job_types == {
@@ -153,7 +99,7 @@ def test_a_training_is_one_run(tmp_path):
     tracker.log(0, 7, "train", row(1, mean_reward=1.0))
     tracker.trial_finished(0, {"state": "COMPLETE"}, 7, "train")
     tracker.close(60)
-    (about,) = offline_runs(run).values()
+    (about,) = offline_runs(run.path).values()
     assert about["run"].display_name == "lesson"
     assert (about["run"].job_type, about["run"].run_group) == ("train", "thesis")
     assert about["run"].project == "mine"
@@ -177,7 +123,7 @@ def test_the_key_lies_in_no_file_and_an_unreachable_server_delays_nothing(run, m
     assert len(warnings) == 1
     assert "not reachable" in warnings[0]
     assert "wandb sync" in warnings[0]
-    runs = offline_runs(run)
+    runs = offline_runs(run.path)
     assert set(runs) == {"trial-1", "trial-2"}
     assert all(len(about["history"]) == 1 for about in runs.values())
     files = [file for file in run.path.rglob("*") if file.is_file()]
@@ -253,7 +199,7 @@ def test_a_killed_driver_leaves_complete_runs(run):
     subprocess.run([sys.executable, "-c", KILLED, str(run.path)], check=False)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        runs = offline_runs(run)
+        runs = offline_runs(run.path)
         if "trial-1" in runs and runs["trial-1"]["exit"] is not None:
             break
         time.sleep(0.2)

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
-from rltune.rundir import StorageError
+from rltune.agents.errors import StorageError
 from rltune.trials_table import COLUMNS, read_trials, write_trials
 
 
