@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, Spaces
 from rltune.agents.config import OnPolicyConfig, hp
-from rltune.agents.distributions import make_distribution
 from rltune.agents.learner import Learner
 from rltune.agents.memory import RolloutMemory
-from rltune.agents.networks import ActorCritic
-from rltune.agents.returns import generalised_advantages
+from rltune.agents.on_policy import Policy, Rollout, means
 from rltune.agents.schedules import value_at
 from torch import Tensor, nn
 
@@ -40,21 +39,6 @@ class PPOConfig(OnPolicyConfig):
     )
 
 
-class Batch(NamedTuple):
-    """Rows of a rollout, the first axis of every tensor."""
-
-    obs: Tensor
-    action: Tensor  # (batch, size)
-    log_prob: Tensor  # of the policy that acted
-    value: Tensor  # before the update
-    advantage: Tensor
-    target: Tensor  # what the value should have been
-
-    def rows(self, index: Tensor) -> Batch:
-        """Return some of the rows."""
-        return Batch(*(tensor.index_select(0, index) for tensor in self))
-
-
 class Scalars(NamedTuple):
     """The hyperparameters in the loss, as 0-d tensors."""
 
@@ -64,7 +48,7 @@ class Scalars(NamedTuple):
     vf_coef: Tensor
 
 
-def ppo_loss(nets: nn.Module, batch: Batch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+def ppo_loss(nets: nn.Module, batch: Rollout, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the clipped surrogate loss with value loss and entropy bonus (equation 9)."""
     params, value = nets(batch.obs)
     log_prob, entropies = nets.distribution.evaluate(params, batch.action)  # type: ignore[operator, union-attr]
@@ -102,58 +86,25 @@ class PPO(Algorithm[PPOConfig]):
     ) -> None:
         super().__init__(config, spaces, seed=seed, device=device)
         self.update_every = config.n_steps * spaces.n_envs
-        self.distribution = make_distribution(spaces.action)
-        # Drawn on the CPU, so that a seed means the same weights on every device.
-        cpu_generator = torch.Generator().manual_seed(seed)
-        self.nets = ActorCritic(spaces, self.distribution, config, cpu_generator).to(self.device)
+        self.policy = Policy(config, spaces, seed, self.generator)
+        self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
-        self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
-        self.steps_explored = 0
 
     def make_memory(self) -> RolloutMemory:
         """Return an empty rollout memory."""
-        assert self.spaces.action.shape is not None
-        return RolloutMemory(
-            self.config.n_steps, self.spaces, self.spaces.action.shape, self.distribution.dtype
-        )
+        return self.policy.make_memory()
 
-    # ------------------------------------------------------------------------------------- acting
-
-    @torch.no_grad()
     def act(
         self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
     ) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        if mask is not None:
-            raise NotImplementedError("PPO knows no action masks yet")
-        latent = self.nets.actor.torso(self.nets.encoder(self._tensor(obs)))
-        params = self.nets.actor.params(latent)
-        if not explore:
-            action = self.distribution.mode(params)
-        elif self.config.use_sde and self.nets.actor.std == "sde":
-            noise = torch.bmm(latent.unsqueeze(1), self._exploration(len(obs))).squeeze(1)
-            action = self.distribution.mode(params) + noise
-        else:
-            noise = self.distribution.noise(len(obs), self.generator)
-            action = self.distribution.sample(params, noise)
-        shape = (len(obs), *self.spaces.action.shape)  # type: ignore[misc]
-        return action.cpu().numpy().astype(self.distribution.dtype, copy=False).reshape(shape)
-
-    def _exploration(self, n_envs: int) -> Tensor:
-        """Return gSDE's noise functions, new ones when it is time for them."""
-        every = self.config.sde_sample_freq
-        if self.exploration is None or (every > 0 and self.steps_explored % every == 0):
-            self.exploration = self.nets.actor.exploration_matrices(n_envs, self.generator)
-        self.steps_explored += 1
-        return self.exploration
-
-    # ------------------------------------------------------------------------------------ learning
+        return self.policy.act(obs, explore=explore, mask=mask)
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
-        rollout = self._evaluate(memory)
+        rollout = self.policy.look_back(memory)
         memory.clear()
-        self.exploration, self.steps_explored = None, 0
+        self.policy.begin_rollout()
         learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
         scalars = self._scalars(progress)
 
@@ -166,70 +117,29 @@ class PPO(Algorithm[PPOConfig]):
                 break
             norms.append(self.learner.step(loss, learning_rate))
         return {
-            **_means(history),
+            **means(history),
             "grad_norm": float(torch.stack(norms).mean()) if norms else 0.0,
-            "explained_variance": _explained_variance(rollout),
+            "explained_variance": rollout.explained_variance(),
             "learning_rate": learning_rate,
             "clip_range": float(scalars.clip_range),
             "updates": float(len(history)),
         }
 
-    @torch.no_grad()
-    def _evaluate(self, memory: RolloutMemory) -> Batch:
-        """Return the rollout with log-probabilities, values and advantages, from one forward."""
-        n = memory.reward.size
-        obs = memory.obs.reshape(n, *memory.obs.shape[2:])
-        action = self._tensor(memory.action.reshape(n, -1))
-        params, values = self.nets(self._tensor(np.concatenate([obs, memory.final_obs])))
-        log_prob, _ = self.distribution.evaluate(params[:n], action)
-
-        value, final_value = np.split(values.cpu().numpy(), [n])
-        value = value.reshape(memory.reward.shape)
-        next_value = np.empty_like(value)
-        next_value[:-1] = value[1:]
-        next_value[tuple(np.transpose(memory.final_index))] = final_value
-        advantage = generalised_advantages(
-            memory.reward,
-            value,
-            next_value,
-            memory.terminated,
-            memory.truncated,
-            self.config.gamma,
-            self.config.gae_lambda,
-        )
-        rollout = Batch(
-            obs=self._tensor(obs),
-            action=action,
-            log_prob=log_prob,
-            value=values[:n],
-            advantage=self._tensor(advantage.reshape(-1)),
-            target=self._tensor((advantage + value).reshape(-1)),
-        )
-        # The memory's arrays are used again; index_select copies, the whole rollout would not be.
-        valid = self._tensor(np.flatnonzero(memory.valid))
-        return rollout.rows(valid)
-
-    def _minibatches(self, rollout: Batch) -> Any:
+    def _minibatches(self, rollout: Rollout) -> Iterator[Rollout]:
         """Yield the minibatches of all epochs, shuffled anew for each."""
         n = len(rollout.advantage)
         batch_size = self.config.batch_size
         if self.config.n_minibatches > 0:
             batch_size = max(1, n // self.config.n_minibatches)
         if batch_size >= n:  # one minibatch is the same in any order
-            whole = self._normalised(rollout)
-            for _ in range(self.config.n_epochs):
-                yield whole
+            whole = rollout.normalised() if self.config.normalize_advantage else rollout
+            yield from [whole] * self.config.n_epochs
             return
         for _ in range(self.config.n_epochs):
             order = torch.randperm(n, generator=self.generator, device=self.device)
             for index in torch.split(order, batch_size):
-                yield self._normalised(rollout.rows(index))
-
-    def _normalised(self, batch: Batch) -> Batch:
-        advantage = batch.advantage
-        if not self.config.normalize_advantage or len(advantage) < 2:
-            return batch
-        return batch._replace(advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+                batch = rollout.rows(index)
+                yield batch.normalised() if self.config.normalize_advantage else batch
 
     def _scalars(self, progress: float) -> Scalars:
         def scalar(value: float | str) -> Tensor:
@@ -243,43 +153,11 @@ class PPO(Algorithm[PPOConfig]):
             vf_coef=scalar(self.config.vf_coef),
         )
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        if array.dtype == np.float64:
-            array = array.astype(np.float32)
-        return torch.from_numpy(array).to(self.device)
-
-    # -------------------------------------------------------------------------------------- saving
-
     def state_dict(self) -> dict[str, Any]:
-        """Return networks, optimizer, generator and exploration noise."""
-        return {
-            "nets": self.nets.state_dict(),
-            "learner": self.learner.state_dict(),
-            "generator": self.generator.get_state(),
-            "exploration": self.exploration,
-            "steps_explored": self.steps_explored,
-        }
+        """Return policy and optimizer."""
+        return {**self.policy.state_dict(), "learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self.nets.load_state_dict(state["nets"])
+        self.policy.load_state_dict(state)
         self.learner.load_state_dict(state["learner"])
-        if self.device.type == "cpu" or len(state["generator"]) == len(self.generator.get_state()):
-            self.generator.set_state(state["generator"].cpu())
-        exploration = state["exploration"]
-        self.exploration = None if exploration is None else exploration.to(self.device)
-        self.steps_explored = state["steps_explored"]
-
-
-def _means(history: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Return the mean of each metric over the minibatches, with one transfer from the device."""
-    names = list(history[0])
-    table = torch.stack([torch.stack([metrics[name] for name in names]) for metrics in history])
-    return dict(zip(names, table.mean(0).tolist(), strict=True))
-
-
-def _explained_variance(rollout: Batch) -> float:
-    """Return the fraction of the targets' variance that the values explained: at most 1."""
-    variance = rollout.target.var()
-    residual = (rollout.target - rollout.value).var()
-    return float(torch.where(variance > 0, 1 - residual / variance, 0.0))

@@ -47,13 +47,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # The setting of xagents, with which it had a mean reward of 250 after 376,832 steps.
 ANCESTOR = dict(n_envs=16, n_steps=1024, batch_size=256, n_epochs=10, learning_rate=3e-4)
-BUDGETS = {
-    "CartPole-v1": 100_000,
-    "Acrobot-v1": 200_000,
-    "Pendulum-v1": 100_000,
-    "LunarLander-v3": 1_000_000,
-}
-SEEDS = {"CartPole-v1": 10}
+# Environment, environment steps and seeds.
+COMPARISONS = [
+    ("CartPole-v1", 100_000, 10),
+    ("Acrobot-v1", 200_000, 5),
+    ("Pendulum-v1", 100_000, 10),
+    ("LunarLander-v3", 300_000, 10),
+    ("LunarLander-v3", 1_000_000, 5),
+]
 EPISODES = 100
 EVALUATION_SEED = 10_000
 
@@ -160,25 +161,27 @@ def outcome(
 
 def jobs() -> list[dict[str, Any]]:
     rows = []
-    for env, settings in SETTINGS.items():
-        for seed in range(SEEDS.get(env, 5)):
+    for env, budget, seeds in COMPARISONS:
+        for seed in range(seeds):
             for library in ("rltune", "sb3"):
-                rows.append(dict(setting="zoo", env=env, seed=seed, library=library,
-                                 settings=settings, budget=BUDGETS[env]))  # fmt: skip
+                rows.append(dict(setting="zoo", env=env, budget=budget, seed=seed,
+                                 library=library, settings=SETTINGS[env]))  # fmt: skip
     for seed in range(5):
-        rows.append(dict(setting="xagents", env="CartPole-v1", seed=seed, library="rltune",
-                         settings=ANCESTOR, budget=150_000))  # fmt: skip
+        rows.append(dict(setting="xagents", env="CartPole-v1", budget=150_000, seed=seed,
+                         library="rltune", settings=ANCESTOR))  # fmt: skip
     return rows
 
 
-KEYS = ("setting", "env", "seed", "library")
+KEYS = ("setting", "env", "budget", "seed", "library")
 
 
-def run(results: Path, only: str | None) -> None:
+def run(results: Path, env: str | None, budget: int | None) -> None:
     results.parent.mkdir(parents=True, exist_ok=True)
     done = {tuple(row[k] for k in KEYS) for row in read(results)}
     for job in jobs():
-        if tuple(job[k] for k in KEYS) in done or (only and only != job["env"]):
+        if tuple(job[k] for k in KEYS) in done:
+            continue
+        if (env and env != job["env"]) or (budget and budget != job["budget"]):
             continue
         command = [sys.executable, __file__, "one", json.dumps(job)]
         line = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -214,10 +217,11 @@ def table(results: Path) -> None:
         "| environment | env steps | library | seeds | score: IQM [95 %] | steps per CPU-second |"
     )
     print("|---|---|---|---|---|---|")
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str, int, str], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["setting"], row["env"], row["library"]), []).append(row)
-    for (setting, env, library), mine in sorted(groups.items(), reverse=True):
+        key = (row["setting"], row["env"], row["budget"], row["library"])
+        groups.setdefault(key, []).append(row)
+    for (setting, env, _, library), mine in sorted(groups.items(), reverse=True):
         scores = [row["score"] for row in mine]
         low, high = bootstrap_interval(scores)
         speed = median(row["steps_per_cpu_second"] for row in mine)
@@ -225,7 +229,7 @@ def table(results: Path) -> None:
             f"| {env} ({setting}) | {mine[0]['env_steps']:,} | {library} | {len(mine)} "
             f"| {iqm(scores):.1f} [{low:.1f}, {high:.1f}] | {speed:,.0f} |"
         )
-    for (setting, env, library), mine in sorted(groups.items(), reverse=True):
+    for (setting, env, _, library), mine in sorted(groups.items(), reverse=True):
         if env != "CartPole-v1":
             continue
         threshold = "475" if setting == "zoo" else "250"
@@ -243,12 +247,13 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "table", "one"))
     parser.add_argument("job", nargs="?")
     parser.add_argument("--results", type=Path, default=Path("runs/benchmark-ppo.jsonl"))
-    parser.add_argument("--env")
+    parser.add_argument("--env", help="only this one")
+    parser.add_argument("--budget", type=int, help="only this one")
     args = parser.parse_args()
     if args.what == "one":
         one(json.loads(args.job))
     elif args.what == "run":
-        run(args.results, args.env)
+        run(args.results, args.env, args.budget)
     else:
         table(args.results)
 

@@ -9,7 +9,8 @@ from gymnasium import spaces
 from rltune.agents import Agent
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
-from rltune.agents.ppo import PPO, Batch, PPOConfig, Scalars, ppo_loss
+from rltune.agents.on_policy import Rollout
+from rltune.agents.ppo import PPO, PPOConfig, Scalars, ppo_loss
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 
@@ -51,7 +52,7 @@ def test_the_loss_is_that_of_the_paper(clip_vf: float | None) -> None:
     agent = make()
     generator = torch.Generator().manual_seed(0)
     n = 32
-    batch = Batch(
+    batch = Rollout(
         obs=torch.randn(n, 4, generator=generator),
         action=torch.randint(3, (n, 1), generator=generator),
         log_prob=torch.full((n,), -1.1) + 0.3 * torch.randn(n, generator=generator),
@@ -99,7 +100,7 @@ def test_time_limits_bootstrap_and_terminations_do_not() -> None:
                 next_obs=final,
                 valid=~never,
             )
-        batch = agent._evaluate(memory)
+        batch = agent.policy.look_back(memory)
         with torch.no_grad():
             value = float(agent.nets(torch.zeros(1, 4))[1])
             final_value = float(agent.nets(torch.full((1, 4), 0.7))[1])
@@ -132,7 +133,7 @@ def test_rows_that_are_not_valid_are_not_learnt_from() -> None:
 def test_minibatches_cover_every_row_in_each_epoch() -> None:
     agent = make(n_epochs=3, batch_size=5, normalize_advantage=False)  # 16 rows: 5, 5, 5, 1
     rows = torch.arange(16.0)
-    batch = Batch(rows[:, None], rows[:, None], rows, rows, rows, rows)
+    batch = Rollout(rows[:, None], rows[:, None], rows, rows, rows, rows)
     batches = [b.advantage for b in agent._minibatches(batch)]
     assert [len(b) for b in batches] == [5, 5, 5, 1] * 3
     epochs = [torch.cat(batches[i : i + 4]) for i in (0, 4, 8)]
@@ -145,7 +146,7 @@ def test_minibatches_cover_every_row_in_each_epoch() -> None:
 def test_advantages_are_normalised_in_each_minibatch() -> None:
     agent = make(batch_size=8, n_epochs=1)
     rows = torch.arange(16.0)
-    for batch in agent._minibatches(Batch(rows[:, None], rows[:, None], rows, rows, rows, rows)):
+    for batch in agent._minibatches(Rollout(rows[:, None], rows[:, None], rows, rows, rows, rows)):
         assert float(batch.advantage.mean()) == pytest.approx(0, abs=1e-6)
         assert float(batch.advantage.std()) == pytest.approx(1, abs=1e-5)
 

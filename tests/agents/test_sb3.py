@@ -105,7 +105,7 @@ def test_updates_are_those_of_sb3(
         theirs.collect_rollouts(theirs.env, callback, theirs.rollout_buffer, N_STEPS)
         assert memory.terminated.any() == (env == "CartPole-v1")
         assert memory.truncated.any()
-        advantages = ours._evaluate(memory).advantage.reshape(N_STEPS, N_ENVS)
+        advantages = ours.policy.look_back(memory).advantage.reshape(N_STEPS, N_ENVS)
         np.testing.assert_allclose(advantages, theirs.rollout_buffer.advantages, atol=1e-4)
         # SB3 shall shuffle as ours is going to; its rows are sorted by environment, ours by step.
         generator = torch.Generator()

@@ -1,0 +1,180 @@
+"""What A2C, PPO and TRPO are made of: a policy that acts, and a rollout with its advantages."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Spaces
+from rltune.agents.config import OnPolicyConfig
+from rltune.agents.distributions import make_distribution
+from rltune.agents.memory import RolloutMemory
+from rltune.agents.networks import ActorCritic
+from rltune.agents.returns import generalised_advantages
+from torch import Tensor
+
+
+class Rollout(NamedTuple):
+    """Transitions and what is to be learned from them; the first axis of every tensor is rows."""
+
+    obs: Tensor
+    action: Tensor  # (rows, size)
+    log_prob: Tensor  # of the policy that acted
+    value: Tensor  # before the update
+    advantage: Tensor
+    target: Tensor  # what the value should have been
+
+    def rows(self, index: Tensor) -> Rollout:
+        """Return some of the rows."""
+        return Rollout(*(tensor.index_select(0, index) for tensor in self))
+
+    def normalised(self) -> Rollout:
+        """Return the rows with advantages of mean 0 and standard deviation 1."""
+        advantage = self.advantage
+        if len(advantage) < 2:
+            return self
+        return self._replace(advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+
+    def explained_variance(self) -> float:
+        """Return the fraction of the targets' variance that the values explained: at most 1."""
+        variance = self.target.var()
+        residual = (self.target - self.value).var()
+        return float(torch.where(variance > 0, 1 - residual / variance, 0.0))
+
+
+class Policy:
+    """An actor-critic network that acts, and looks back on what it did.
+
+    Acting needs the actor alone; values, log-probabilities and advantages come from one batched
+    forward per rollout.
+
+    Args:
+        config: of the agent
+        spaces: of one environment, and how many there are
+        seed: of the initial weights: the same on every device
+        generator: where the noise comes from; it decides the device too
+    """
+
+    def __init__(
+        self, config: OnPolicyConfig, spaces: Spaces, seed: int, generator: torch.Generator
+    ) -> None:
+        self.config = config
+        self.spaces = spaces
+        self.generator = generator
+        self.device = generator.device
+        self.distribution = make_distribution(spaces.action)
+        cpu_generator = torch.Generator().manual_seed(seed)
+        self.nets = ActorCritic(spaces, self.distribution, config, cpu_generator).to(self.device)
+        self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
+        self.steps_explored = 0
+
+    def make_memory(self) -> RolloutMemory:
+        """Return an empty rollout memory."""
+        assert self.spaces.action.shape is not None
+        return RolloutMemory(
+            self.config.n_steps, self.spaces, self.spaces.action.shape, self.distribution.dtype
+        )
+
+    @torch.no_grad()
+    def act(
+        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
+        if mask is not None:
+            raise NotImplementedError("on-policy agents know no action masks yet")
+        latent = self.nets.actor.torso(self.nets.encoder(self.tensor(obs)))
+        params = self.nets.actor.params(latent)
+        if not explore:
+            action = self.distribution.mode(params)
+        elif self.config.use_sde and self.nets.actor.std == "sde":
+            noise = torch.bmm(latent.unsqueeze(1), self._exploration(len(obs))).squeeze(1)
+            action = self.distribution.mode(params) + noise
+        else:
+            noise = self.distribution.noise(len(obs), self.generator)
+            action = self.distribution.sample(params, noise)
+        shape = (len(obs), *self.spaces.action.shape)  # type: ignore[misc]
+        return action.cpu().numpy().astype(self.distribution.dtype, copy=False).reshape(shape)
+
+    def _exploration(self, n_envs: int) -> Tensor:
+        """Return gSDE's noise functions, new ones when it is time for them."""
+        every = self.config.sde_sample_freq
+        if self.exploration is None or (every > 0 and self.steps_explored % every == 0):
+            self.exploration = self.nets.actor.exploration_matrices(n_envs, self.generator)
+        self.steps_explored += 1
+        return self.exploration
+
+    @torch.no_grad()
+    def look_back(self, memory: RolloutMemory) -> Rollout:
+        """Return the valid rows of a full rollout with values and advantages."""
+        n = memory.reward.size
+        obs = memory.obs.reshape(n, *memory.obs.shape[2:])
+        action = self.tensor(memory.action.reshape(n, -1))
+        params, values = self.nets(self.tensor(np.concatenate([obs, memory.final_obs])))
+        log_prob, _ = self.distribution.evaluate(params[:n], action)
+
+        value, final_value = np.split(values.cpu().numpy(), [n])
+        value = value.reshape(memory.reward.shape)
+        next_value = np.empty_like(value)
+        next_value[:-1] = value[1:]
+        next_value[tuple(np.transpose(memory.final_index))] = final_value
+        advantage = generalised_advantages(
+            memory.reward,
+            value,
+            next_value,
+            memory.terminated,
+            memory.truncated,
+            self.config.gamma,
+            self.config.gae_lambda,
+        )
+        rollout = Rollout(
+            obs=self.tensor(obs),
+            action=action,
+            log_prob=log_prob,
+            value=values[:n],
+            advantage=self.tensor(advantage.reshape(-1)),
+            target=self.tensor((advantage + value).reshape(-1)),
+        )
+        # The memory's arrays are used again; index_select copies, the whole rollout would not be.
+        return rollout.rows(self.tensor(np.flatnonzero(memory.valid)))
+
+    def begin_rollout(self) -> None:
+        """Draw gSDE's noise anew for the steps to come."""
+        self.exploration, self.steps_explored = None, 0
+
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        """Return the array on the device, without a copy where that is possible."""
+        if array.dtype == np.float64:
+            array = array.astype(np.float32)
+        return torch.from_numpy(array).to(self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks, generator and exploration noise."""
+        return {
+            "nets": self.nets.state_dict(),
+            "generator": self.generator.get_state(),
+            "exploration": self.exploration,
+            "steps_explored": self.steps_explored,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.nets.load_state_dict(state["nets"])
+        restore_generator(self.generator, state["generator"])
+        exploration = state["exploration"]
+        self.exploration = None if exploration is None else exploration.to(self.device)
+        self.steps_explored = state["steps_explored"]
+
+
+def restore_generator(generator: torch.Generator, state: Tensor) -> None:
+    """Set the generator's state, unless it is that of another kind of device."""
+    if generator.device.type == "cpu" or len(state) == len(generator.get_state()):
+        generator.set_state(state.cpu())
+
+
+def means(history: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Return the mean of each metric over the minibatches, with one transfer from the device."""
+    names = list(history[0])
+    table = torch.stack([torch.stack([metrics[name] for name in names]) for metrics in history])
+    return dict(zip(names, table.mean(0).tolist(), strict=True))
