@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from rltune.agents.envs import Envs, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.registry import agent_class
+from rltune.agents.replay import ReplayMemory
 
 Array = NDArray[Any]
 # Greedy episodes run side by side, so many at most.
@@ -109,7 +111,7 @@ class _Progress:
     """The loop's counters."""
 
     env_steps: int = 0
-    rows_since_update: int = 0
+    since_update: int = 0
     updates: int = 0
     diverged: str | None = None
 
@@ -120,15 +122,17 @@ class _Tally:
 
     episodes: list[Episode] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     updates: int = 0
 
     def add(self, metrics: dict[str, float]) -> None:
         self.updates += 1
         for name, value in metrics.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
+            self.counts[name] += 1
 
     def means(self) -> dict[str, float]:
-        return {name: total / self.updates for name, total in self.sums.items()}
+        return {name: total / self.counts[name] for name, total in self.sums.items()}
 
 
 class Agent:
@@ -283,7 +287,8 @@ class Agent:
             return True
         if progress.env_steps < until:
             return False
-        return until < self.total_timesteps or progress.rows_since_update == 0
+        rollout_is_done = progress.since_update == 0 or not self.algorithm.on_policy
+        return until < self.total_timesteps or rollout_is_done
 
     def _step(self, tally: _Tally) -> None:
         """Do one step of all environments, and an update when it is time for one."""
@@ -292,15 +297,18 @@ class Agent:
         action = self.algorithm.act(self._obs, explore=True)
         step = self._envs.step(action)
         self._remember(self._obs, action, step)
-        progress.env_steps += int(np.count_nonzero(step.valid))
-        progress.rows_since_update += len(step.valid)
+        env_steps = int(np.count_nonzero(step.valid))
+        progress.env_steps += env_steps
+        # A rollout has a row for each environment, valid or not.
+        progress.since_update += len(step.valid) if self.algorithm.on_policy else env_steps
         for finished in step.episodes:
             self.monitor.episode(finished.episode_return, progress.env_steps)
             tally.episodes.append(
                 Episode(progress.env_steps, finished.episode_return, finished.length, time.time())
             )
-        if progress.rows_since_update >= self.algorithm.update_every:
-            progress.rows_since_update = 0
+        # Many environments must not mean fewer updates for each of their steps.
+        while progress.since_update >= self.algorithm.update_every and not progress.diverged:
+            progress.since_update -= self.algorithm.update_every
             self._update(tally)
 
     def _remember(self, acted_on: Array, action: Array, step: Transition) -> None:
@@ -470,8 +478,11 @@ class Agent:
             self.rewards.load_state_dict(state["rewards"])
         if self.config.vectorization == "native":
             # Its environments begin new episodes, so an unfinished rollout can't be continued.
-            self.memory = self.algorithm.make_memory()
-            self._progress.rows_since_update = 0
+            if self.algorithm.on_policy:
+                self.memory = self.algorithm.make_memory()
+                self._progress.since_update = 0
+            elif isinstance(self.memory, ReplayMemory):
+                self.memory.interrupt()
         if state["obs"] is not None:
             self._envs_state = state["envs"]
             self._obs = state["obs"].numpy()

@@ -57,11 +57,13 @@ class Algorithm(ABC, Generic[C]):
 
     Attributes:
         Config: the configuration class
+        on_policy: an update takes all steps since the last one, and a training ends with one
         update_every: env_steps between two updates, set by the constructor
         learning_rate_factor: multiplies the learning rate; the plateau rule lowers it
     """
 
     Config: ClassVar[type[AgentConfig]]
+    on_policy: ClassVar[bool] = True
     update_every: int
     learning_rate_factor: float = 1.0
 
@@ -93,7 +95,7 @@ class Algorithm(ABC, Generic[C]):
             progress: the fraction of the training's env_steps that are done, in [0, 1]
 
         Returns:
-            what is worth recording, such as the losses
+            what is worth recording, such as the losses; nothing where nothing was learned
         """
 
     @abstractmethod

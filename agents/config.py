@@ -20,6 +20,8 @@ from rltune.agents.schedules import LINEAR, parse_schedule
 # Names that CleanRL and RLlib users type, and what they are called here.
 ALIASES = {
     "num_envs": "n_envs",
+    "replay_buffer_size": "buffer_size",
+    "train_frequency": "train_freq",
     "num_steps": "n_steps",
     "num_minibatches": "n_minibatches",
     "minibatch_size": "batch_size",
@@ -117,7 +119,11 @@ class AgentConfig:
         (64, 64), minimum=1, help="hidden layers of actor and of critic, as 64,64 (not for images)"
     )
     activation: str = hp("tanh", choices=("tanh", "relu", "elu", "silu"), help="activation")
-    orthogonal_init: bool = hp(True, help="orthogonal initialisation of the weights")
+    weight_init: str = hp(
+        "orthogonal",
+        choices=("orthogonal", "xavier", "torch"),
+        help="initialisation of the weights; torch: its layers' own",
+    )
     encoder: str = hp(
         "auto",
         choices=("auto", "mlp", "nature_cnn"),
@@ -164,6 +170,49 @@ class OnPolicyConfig(AgentConfig):
     use_sde: bool = hp(False, help="generalised state-dependent exploration, gSDE (Box actions)")
     sde_sample_freq: int = hp(
         0, low=0, high=256, help="new gSDE noise every so many steps; 0: once a rollout"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig(AgentConfig):
+    """What the agents have that learn from replayed transitions."""
+
+    n_envs: int = hp(1, low=1, high=64, scale="pow2", minimum=1, help="parallel environments")
+    net_arch: tuple[int, ...] = hp(
+        (256, 256), minimum=1, help="hidden layers of each network, as 256,256 (not for images)"
+    )
+    activation: str = hp("relu", choices=("tanh", "relu", "elu", "silu"), help="activation")
+    weight_init: str = hp(
+        "torch",
+        choices=("orthogonal", "xavier", "torch"),
+        help="initialisation of the weights; torch: its layers' own",
+    )
+    max_grad_norm: float = hp(
+        0.0, low=0.3, high=10.0, scale="log", help="largest global gradient norm; 0: no clipping"
+    )
+    optimizer_eps: float = hp(
+        1e-8, low=1e-8, high=1e-3, scale="log", help="epsilon in the optimizer's denominator"
+    )
+    batch_size: int = hp(256, low=32, high=1024, scale="pow2", minimum=1, help="minibatch size")
+    buffer_size: int = hp(
+        100_000,
+        low=10_000,
+        high=1_000_000,
+        scale="log",
+        minimum=1,
+        help="transitions that are kept, whatever the number of environments",
+    )
+    learning_starts: int = hp(
+        1000, low=0, high=10_000, help="env steps of random actions before the first update"
+    )
+    train_freq: int = hp(
+        1, low=1, high=256, scale="pow2", minimum=1, help="env steps between updates"
+    )
+    gradient_steps: int = hp(
+        1, low=1, high=256, scale="pow2", minimum=1, help="minibatches an update"
+    )
+    tau: float = hp(
+        0.005, low=0.001, high=0.1, scale="log", maximum=1, help="how fast the targets follow"
     )
 
 

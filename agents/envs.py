@@ -291,7 +291,7 @@ class _ActionLog:
 
     def _make_room(self) -> None:
         """Forget what no running episode needs; grow when that frees less than half."""
-        oldest = int(self._starts.min())
+        oldest = int(np.min(self._starts))
         kept = self._buffer[oldest:]
         size = len(self._buffer) * (2 if oldest < self._time // 2 else 1)
         self._buffer = np.empty((size, *kept.shape[1:]), kept.dtype)

@@ -1,12 +1,44 @@
-"""The learner: the only place that takes gradients, clips them and steps an optimizer."""
+"""The learner: it alone takes gradients, clips, steps optimizers and moves target networks."""
 
 from __future__ import annotations
+
+import copy
+from typing import Generic, TypeVar
 
 import torch
 from rltune.agents.config import AgentConfig
 from torch import Tensor, nn
 
 ADAM_BETAS = (0.9, 0.999)
+M = TypeVar("M", bound=nn.Module)
+
+
+def flatten(parameters: list[nn.Parameter]) -> Tensor:
+    """Make the parameters views of one flat buffer, and return it."""
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    start = 0
+    for parameter in parameters:
+        parameter.data = flat[start : start + parameter.numel()].view_as(parameter)
+        start += parameter.numel()
+    return flat
+
+
+class Target(Generic[M]):
+    """A copy of a module that follows it: a target network.
+
+    Args:
+        module: what is copied, in ``Target.module``; all its parameters must be a learner's
+    """
+
+    def __init__(self, module: M) -> None:
+        self.module: M = copy.deepcopy(module)
+        self._flat = flatten(list(self.module.parameters()))
+        self.module.requires_grad_(False)
+
+    @torch.no_grad()
+    def follow(self, learner: Learner, tau: float) -> None:
+        """Move towards what the learner has by the fraction ``tau``; 1 copies."""
+        self._flat.lerp_(learner.flat, tau)
 
 
 class Learner:
@@ -22,11 +54,7 @@ class Learner:
     def __init__(self, module: nn.Module, config: AgentConfig) -> None:
         self.config = config
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
-        start = 0
-        for parameter in self.parameters:
-            parameter.data = self.flat[start : start + parameter.numel()].view_as(parameter)
-            start += parameter.numel()
+        self.flat = flatten(self.parameters)
         self.step_count = torch.zeros((), device=self.flat.device)
         self.mean = torch.zeros_like(self.flat)  # of the gradients (Adam)
         self.square = torch.zeros_like(self.flat)  # mean of their squares

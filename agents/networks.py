@@ -28,21 +28,31 @@ HIDDEN_GAIN = math.sqrt(2)
 LOG_STD_RANGE = (-20.0, 2.0)
 
 
-def initialise(
-    module: nn.Module, gain: float, orthogonal: bool, generator: torch.Generator
-) -> None:
-    """Set the weights of all linear and convolutional layers in ``module``; biases become 0.
+def initialise(module: nn.Module, gain: float, rule: str, generator: torch.Generator) -> None:
+    """Set weights and biases of all linear and convolutional layers in ``module``.
 
-    Orthogonal (Saxe et al. 2013, arXiv:1312.6120) with ``gain``, or else torch's own uniform rule.
+    Args:
+        module: a network
+        gain: of the weights; torch's rule has none
+        rule: "orthogonal" (Saxe et al. 2013, arXiv:1312.6120), "xavier" (Glorot and Bengio 2010),
+            both with biases of 0, or "torch": its own uniform rule for weights and biases
+        generator: where the weights come from
     """
     for layer in module.modules():
         if not isinstance(layer, (nn.Linear, nn.Conv2d)):
             continue
-        if orthogonal:
+        if rule == "orthogonal":
             nn.init.orthogonal_(layer.weight, gain, generator=generator)
+        elif rule == "xavier":
+            nn.init.xavier_uniform_(layer.weight, gain, generator=generator)
         else:
             nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-        if layer.bias is not None:
+        if layer.bias is None:
+            continue
+        if rule == "torch":
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+        else:
             nn.init.zeros_(layer.bias)
 
 
@@ -148,8 +158,8 @@ class Actor(nn.Module):
             if self.std != "network":
                 self.log_std = nn.Parameter(torch.full(shape, config.log_std_init))
         self.head = nn.Linear(n_latent, n_outputs)
-        initialise(self.torso, HIDDEN_GAIN, config.orthogonal_init, generator)
-        initialise(self.head, 0.01, config.orthogonal_init, generator)
+        initialise(self.torso, HIDDEN_GAIN, config.weight_init, generator)
+        initialise(self.head, 0.01, config.weight_init, generator)
         if self.std == "network":
             nn.init.constant_(self.head.bias[n_outputs // 2 :], config.log_std_init)
 
@@ -190,14 +200,14 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.distribution = distribution
         self.encoder = make_encoder(spaces, config.encoder)
-        initialise(self.encoder, HIDDEN_GAIN, config.orthogonal_init, generator)
+        initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
         # The convolutional encoder ends in a hidden layer of its own (as in SB3).
         hidden = () if isinstance(self.encoder, NatureCNN) else config.net_arch
         self.actor = Actor(self.encoder.size, hidden, distribution, config, generator)
         sizes = [self.encoder.size, *hidden]
         self.critic = nn.Sequential(mlp(sizes, config.activation), nn.Linear(sizes[-1], 1))
-        initialise(self.critic[0], HIDDEN_GAIN, config.orthogonal_init, generator)
-        initialise(self.critic[1], 1.0, config.orthogonal_init, generator)
+        initialise(self.critic[0], HIDDEN_GAIN, config.weight_init, generator)
+        initialise(self.critic[1], 1.0, config.weight_init, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution's parameters (batch, n_params) and the values (batch,)."""

@@ -36,7 +36,7 @@ class MyAgent(Algorithm[MyConfig]):
         sizes = [spaces.observation.shape[0], *config.net_arch]
         head = nn.Linear(sizes[-1], self.distribution.n_params)
         self.policy = nn.Sequential(mlp(sizes, config.activation), head)
-        initialise(self.policy, 1.0, config.orthogonal_init, self.generator)
+        initialise(self.policy, 1.0, config.weight_init, self.generator)
         self.learner = Learner(self.policy, config)
 
     def make_memory(self):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from rltune.agents.config import AgentConfig, make_config
-from rltune.agents.learner import Learner
+from rltune.agents.learner import Learner, Target
 from torch import nn
 
 
@@ -64,3 +64,16 @@ def test_the_state_is_complete() -> None:
     for net, learner in zip(nets, learners, strict=True):
         learner.step(net(x).square().mean(), 1e-2)
     assert torch.equal(learners[0].flat, learners[1].flat)
+
+
+def test_a_target_follows() -> None:
+    net = torch.nn.Linear(3, 2)
+    learner, target = Learner(net, AgentConfig()), Target(net)
+    before = target.module.weight.clone()
+    learner.flat += 1.0
+    assert torch.equal(target.module.weight, before)
+    target.follow(learner, 0.25)
+    torch.testing.assert_close(target.module.weight, before + 0.25)
+    target.follow(learner, 1.0)
+    assert torch.equal(target.module.weight, net.weight)
+    assert not any(p.requires_grad for p in target.module.parameters())
