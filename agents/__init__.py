@@ -10,6 +10,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rltune.agents.a2c import A2C as A2C
+    from rltune.agents.a2c import A2CConfig as A2CConfig
+    from rltune.agents.acer import ACER as ACER
+    from rltune.agents.acer import ACERConfig as ACERConfig
     from rltune.agents.agent import Agent as Agent
     from rltune.agents.agent import Chunk as Chunk
     from rltune.agents.agent import Episode as Episode
@@ -17,25 +21,51 @@ if TYPE_CHECKING:
     from rltune.agents.algorithm import Algorithm as Algorithm
     from rltune.agents.algorithm import Spaces as Spaces
     from rltune.agents.config import AgentConfig as AgentConfig
+    from rltune.agents.config import OffPolicyConfig as OffPolicyConfig
     from rltune.agents.config import OnPolicyConfig as OnPolicyConfig
     from rltune.agents.config import hp as hp
     from rltune.agents.controls import Controls as Controls
+    from rltune.agents.ddpg import DDPG as DDPG
+    from rltune.agents.ddpg import DDPGConfig as DDPGConfig
+    from rltune.agents.dqn import DQN as DQN
+    from rltune.agents.dqn import DQNConfig as DQNConfig
     from rltune.agents.errors import UserError as UserError
     from rltune.agents.ppo import PPO as PPO
     from rltune.agents.ppo import PPOConfig as PPOConfig
+    from rltune.agents.sac import SAC as SAC
+    from rltune.agents.sac import SACConfig as SACConfig
+    from rltune.agents.td3 import TD3 as TD3
+    from rltune.agents.td3 import TD3Config as TD3Config
+    from rltune.agents.trpo import TRPO as TRPO
+    from rltune.agents.trpo import TRPOConfig as TRPOConfig
 
 _HOME = {
+    "A2C": "a2c",
+    "A2CConfig": "a2c",
+    "ACER": "acer",
+    "ACERConfig": "acer",
     "Agent": "agent",
     "AgentConfig": "config",
     "Algorithm": "algorithm",
     "Chunk": "agent",
     "Controls": "controls",
+    "DDPG": "ddpg",
+    "DDPGConfig": "ddpg",
+    "DQN": "dqn",
+    "DQNConfig": "dqn",
     "Episode": "agent",
     "Evaluation": "agent",
+    "OffPolicyConfig": "config",
     "OnPolicyConfig": "config",
     "PPO": "ppo",
     "PPOConfig": "ppo",
+    "SAC": "sac",
+    "SACConfig": "sac",
     "Spaces": "algorithm",
+    "TD3": "td3",
+    "TD3Config": "td3",
+    "TRPO": "trpo",
+    "TRPOConfig": "trpo",
     "UserError": "errors",
     "hp": "config",
 }

@@ -52,6 +52,15 @@ class Memory(Protocol):
         """Take over the content that ``state_dict`` gave."""
 
 
+def weight_generator(seed: int) -> torch.Generator:
+    """Return where initial weights come from: the same for a seed on every device.
+
+    It is apart from the generator of the same seed that draws the noise.
+    """
+    state = np.random.SeedSequence((seed, 1)).generate_state(1)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
 class Algorithm(ABC, Generic[C]):
     """The base of all agents.
 

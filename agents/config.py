@@ -22,6 +22,12 @@ ALIASES = {
     "num_envs": "n_envs",
     "replay_buffer_size": "buffer_size",
     "train_frequency": "train_freq",
+    "target_network_frequency": "target_update_interval",
+    "start_e": "exploration_initial_eps",
+    "end_e": "exploration_final_eps",
+    "policy_frequency": "policy_delay",
+    "policy_noise": "target_policy_noise",
+    "noise_clip": "target_noise_clip",
     "num_steps": "n_steps",
     "num_minibatches": "n_minibatches",
     "minibatch_size": "batch_size",
@@ -179,7 +185,9 @@ class OffPolicyConfig(AgentConfig):
 
     n_envs: int = hp(1, low=1, high=64, scale="pow2", minimum=1, help="parallel environments")
     net_arch: tuple[int, ...] = hp(
-        (256, 256), minimum=1, help="hidden layers of each network, as 256,256 (not for images)"
+        (256, 256),
+        minimum=1,
+        help="hidden layers of each network, as 256,256",
     )
     activation: str = hp("relu", choices=("tanh", "relu", "elu", "silu"), help="activation")
     weight_init: str = hp(
@@ -226,7 +234,7 @@ def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter
     return {
         field.name: Hyperparameter(
             name=field.name,
-            type=_TYPES[type(field.default)],
+            type="float" if field.metadata["schedule"] else _TYPES[type(field.default)],
             default=field.default,
             **field.metadata,
         )
@@ -344,9 +352,9 @@ def _to_bool(value: Any, _schedule: bool) -> bool:
 
 
 def _to_str(value: Any, _schedule: bool) -> str:
-    if not isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError("not a text")
-    return value
+    return value if isinstance(value, str) else f"{value:g}"  # as 0.1 beside "auto"
 
 
 def _to_ints(value: Any, _schedule: bool) -> tuple[int, ...]:

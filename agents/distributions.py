@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from rltune.agents.errors import UserError
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, softplus
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -51,6 +51,10 @@ class Distribution(ABC):
     def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy, each (batch,), for actions of shape (batch, size)."""
 
+    @abstractmethod
+    def kl(self, params: Tensor, other: Tensor) -> Tensor:
+        """Return the Kullback-Leibler divergence KL(params || other) for each row: (batch,)."""
+
 
 def _gumbel(batch: int, n: int, generator: torch.Generator) -> Tensor:
     noise = torch.empty(batch, n, device=generator.device)
@@ -83,6 +87,11 @@ class Categorical(Distribution):
         log_probs = log_softmax(params, -1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action).squeeze(-1), entropy
+
+    def kl(self, params: Tensor, other: Tensor) -> Tensor:
+        """Return the Kullback-Leibler divergence from ``other``."""
+        log_probs = log_softmax(params, -1)
+        return (log_probs.exp() * (log_probs - log_softmax(other, -1))).sum(-1)
 
 
 class MultiCategorical(Distribution):
@@ -122,6 +131,19 @@ class MultiCategorical(Distribution):
         log_probs, entropies = zip(*results, strict=True)
         return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
 
+    def kl(self, params: Tensor, other: Tensor) -> Tensor:
+        """Return the Kullback-Leibler divergence from ``other``, summed over the choices."""
+        divergences = [
+            part.kl(logits, other_logits)
+            for part, logits, other_logits in zip(
+                self.parts,
+                torch.split(params, self.counts, -1),
+                torch.split(other, self.counts, -1),
+                strict=True,
+            )
+        ]
+        return torch.stack(divergences).sum(0)
+
 
 class Bernoulli(Distribution):
     """``n`` independent yes-or-no choices; the parameters are the logits of yes."""
@@ -153,6 +175,12 @@ class Bernoulli(Distribution):
         # The entropy is the cross-entropy of the distribution with itself.
         return log_prob(action.to(params.dtype)), -log_prob(params.sigmoid())
 
+    def kl(self, params: Tensor, other: Tensor) -> Tensor:
+        """Return the Kullback-Leibler divergence from ``other``, summed over the choices."""
+        # The log-probability of no is -softplus(logit), that of yes is the logit more.
+        divergence = params.sigmoid() * (params - other) - softplus(params) + softplus(other)
+        return divergence.sum(-1)
+
 
 class Gaussian(Distribution):
     """Independent normal distributions; the parameters are ``size`` means, then the log stds."""
@@ -182,6 +210,15 @@ class Gaussian(Distribution):
         distance = (action - mean) * (-log_std).exp()
         log_volume = log_std.sum(-1) + 0.5 * self.size * LOG_2PI
         return -0.5 * distance.square().sum(-1) - log_volume, log_volume + 0.5 * self.size
+
+    def kl(self, params: Tensor, other: Tensor) -> Tensor:
+        """Return the Kullback-Leibler divergence from ``other``, summed over the dimensions."""
+        mean, log_std = params.chunk(2, -1)
+        other_mean, other_log_std = other.chunk(2, -1)
+        log_ratio = log_std - other_log_std
+        distance = (mean - other_mean) * (-other_log_std).exp()
+        divergence = 0.5 * ((2 * log_ratio).exp() + distance.square() - 1) - log_ratio
+        return divergence.sum(-1)
 
 
 def make_distribution(space: spaces.Space[Any]) -> Distribution:

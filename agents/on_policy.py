@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Spaces
+from rltune.agents.algorithm import Spaces, weight_generator
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import make_distribution
 from rltune.agents.memory import RolloutMemory
@@ -39,8 +39,8 @@ class Rollout(NamedTuple):
 
     def explained_variance(self) -> float:
         """Return the fraction of the targets' variance that the values explained: at most 1."""
-        variance = self.target.var()
-        residual = (self.target - self.value).var()
+        variance = self.target.var(correction=0)
+        residual = (self.target - self.value).var(correction=0)
         return float(torch.where(variance > 0, 1 - residual / variance, 0.0))
 
 
@@ -65,8 +65,8 @@ class Policy:
         self.generator = generator
         self.device = generator.device
         self.distribution = make_distribution(spaces.action)
-        cpu_generator = torch.Generator().manual_seed(seed)
-        self.nets = ActorCritic(spaces, self.distribution, config, cpu_generator).to(self.device)
+        init = weight_generator(seed)
+        self.nets = ActorCritic(spaces, self.distribution, config, init).to(self.device)
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0
 

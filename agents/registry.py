@@ -15,7 +15,10 @@ from rltune.agents.errors import UserError, unknown
 if TYPE_CHECKING:
     from rltune.agents.algorithm import Algorithm
 
-BUILTIN = {"ppo": "rltune.agents.ppo:PPO"}
+BUILTIN = {
+    name.lower(): f"rltune.agents.{name.lower()}:{name}"
+    for name in ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO")
+}
 ENTRY_POINT_GROUP = "rltune.agents"
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Spaces
+from rltune.agents.errors import UserError
 from torch import Tensor
 
 Array = NDArray[Any]
-_SAVED = ("obs", "action", "reward", "terminated", "truncated", "valid")
+_SAVED = ("action", "reward", "terminated", "truncated", "valid")
+_CHUNK = 2**26  # bytes of images that are compressed at once
 
 
 class Batch(NamedTuple):
@@ -22,6 +29,12 @@ class Batch(NamedTuple):
     reward: Tensor  # of the n steps, discounted
     next_obs: Tensor  # after the n steps
     discount: Tensor  # what the value of next_obs counts: gamma ** n, and 0 after a termination
+    weight: Tensor | None = None  # importance weights, where the draw was not uniform
+    slot: Tensor | None = None  # where a prioritised memory keeps the transitions
+
+    def rows(self, rows: slice) -> Batch:
+        """Return some of the rows."""
+        return Batch(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
 class ReplayMemory:
@@ -38,6 +51,11 @@ class ReplayMemory:
         gamma: the discount factor
         n_step: rewards that are summed before a value is asked (Sutton 1988); an episode's end and
             the newest row cut the sum short
+        n_frames: how many frames an image is a stack of, each of which is stored once; None: as
+            many as it has channels, unless these are 1 or 3
+
+    Raises:
+        UserError: there is not enough free memory.
     """
 
     def __init__(
@@ -49,16 +67,20 @@ class ReplayMemory:
         *,
         gamma: float,
         n_step: int = 1,
+        n_frames: int | None = None,
     ) -> None:
-        shape, dtype = spaces.observation.shape, spaces.observation.dtype
-        assert shape is not None
         self.n_envs = spaces.n_envs
         self.capacity = max(1, capacity // self.n_envs)  # in steps of all environments
         self.gamma = gamma
         self.n_step = n_step
-        # One row more: the successor of the newest step stands in the row that comes next.
-        rows = (self.capacity + 1, self.n_envs)
-        self.obs = np.zeros((*rows, *shape), np.uint8 if dtype == np.uint8 else np.float32)
+        layout = _Layout.of(spaces, n_frames)
+        # More rows than steps: the newest step's successor stands in the row that comes next, and
+        # the oldest step's stack of frames begins in rows before it.
+        self.n_rows = self.capacity + layout.n_frames
+        rows = (self.n_rows, self.n_envs)
+        step_bytes = math.prod(action_shape) * np.dtype(action_dtype).itemsize + 7
+        self._refuse_too_much(capacity, math.prod(rows) * (layout.frame_bytes + step_bytes))
+        self.observations = _Observations(rows, layout)
         self.action = np.zeros((*rows, *action_shape), action_dtype)
         self.reward = np.zeros(rows, np.float32)
         self.terminated = np.zeros(rows, np.bool_)
@@ -66,7 +88,18 @@ class ReplayMemory:
         self.valid = np.zeros(rows, np.bool_)
         self.final_obs: dict[tuple[int, int], Array] = {}  # by (row, env), at time limits
         self.position = 0  # the row to be written next
-        self.steps = 0  # rows that hold a step
+        self.steps = 0  # rows that hold a step to learn from
+        self.held = 0  # the same with those that only complete the oldest stack of frames
+
+    @staticmethod
+    def _refuse_too_much(capacity: int, needed: int) -> None:
+        """Check before it is allocated: the system hands out more than it has, and kills later."""
+        free = free_memory()
+        if free is not None and needed > free:
+            raise UserError(
+                f"buffer_size {capacity:,} needs {needed / 1e9:.1f} GB of memory, but only "
+                f"{free / 1e9:.1f} GB are free; choose at most {int(capacity * free / needed):,}."
+            )
 
     def __len__(self) -> int:
         """Return how many transitions there are, those that are not valid included."""
@@ -84,20 +117,22 @@ class ReplayMemory:
         valid: NDArray[np.bool_],
     ) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
-        t, rows = self.position, self.capacity + 1
-        for key in [key for key in self.final_obs if key[0] == t]:
-            del self.final_obs[key]
-        self.obs[t] = obs
+        t = self.position
+        if self.final_obs:
+            for key in [(t, env) for env in np.flatnonzero(self.truncated[t]).tolist()]:
+                self.final_obs.pop(key, None)
         self.action[t] = action
         self.reward[t] = reward
         self.terminated[t] = terminated
         self.truncated[t] = truncated & ~terminated
         self.valid[t] = valid
         for env in np.flatnonzero(self.truncated[t]).tolist():
-            self.final_obs[t, env] = next_obs[env].copy()
-        self.position = (t + 1) % rows
-        self.obs[self.position] = next_obs
+            self.final_obs[t, env] = next_obs[env].astype(self.observations.dtype)
+        self.position = (t + 1) % self.n_rows
+        self.observations.put(t, obs)
+        self.observations.put_successor(self.position, obs, next_obs)
         self.steps = min(self.steps + 1, self.capacity)
+        self.held = min(self.held + 1, self.n_rows - 1)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Return transitions drawn uniformly, with repetition, on the generator's device."""
@@ -121,7 +156,7 @@ class ReplayMemory:
             flat[wrong] = draw(wrong.size)
 
     def _row(self, age: Array) -> Array:
-        return (self.position - age) % (self.capacity + 1)
+        return (self.position - age) % self.n_rows
 
     def _gather(self, age: Array, env: Array, device: torch.device) -> Batch:
         """Return the transitions that began ``age`` steps ago in the environments ``env``."""
@@ -134,7 +169,7 @@ class ReplayMemory:
             last = np.where(goes_on, self._row(age), last)
             reward = reward + np.where(goes_on, discount * self.reward[last, env], 0.0)
             discount = np.where(goes_on, discount * self.gamma, discount)
-        next_obs = self.obs[(last + 1) % (self.capacity + 1), env]
+        next_obs = self.observations.get((last + 1) % self.n_rows, env)
         for i in np.flatnonzero(self.truncated[last, env]).tolist():
             next_obs[i] = self.final_obs[int(last[i]), int(env[i])]
         discount = discount * ~self.terminated[last, env]
@@ -143,7 +178,7 @@ class ReplayMemory:
             return torch.from_numpy(array).to(device)
 
         return Batch(
-            obs=tensor(self.obs[first, env]),
+            obs=tensor(self.observations.get(first, env)),
             action=tensor(self.action[first, env]),
             reward=tensor(reward.astype(np.float32, copy=False)),
             next_obs=tensor(next_obs),
@@ -157,29 +192,199 @@ class ReplayMemory:
         """
         if not self.steps:
             return
-        t = (self.position - 1) % (self.capacity + 1)
-        for env in np.flatnonzero(~self.terminated[t] & ~self.truncated[t]).tolist():
-            self.truncated[t, env] = True
-            self.final_obs[t, env] = self.obs[self.position, env].copy()
+        t = (self.position - 1) % self.n_rows
+        envs = np.flatnonzero(~self.terminated[t] & ~self.truncated[t])
+        successors = self.observations.get(np.full(len(envs), self.position), envs)
+        self.truncated[t, envs] = True
+        for env, obs in zip(envs.tolist(), successors, strict=True):
+            self.final_obs[t, env] = obs
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the filled part as tensors, the oldest step first."""
-        ages = np.arange(self.steps, -1, -1)  # and the successor of the newest
-        rows = self._row(ages)
+        """Return the filled part as tensors, the oldest step first; images are compressed."""
+        rows = self._row(np.arange(self.held, -1, -1))  # and the successor of the newest
         state: dict[str, Any] = {
             name: torch.from_numpy(getattr(self, name)[rows]) for name in _SAVED
         }
         order = {int(row): i for i, row in enumerate(rows)}
-        state["final_index"] = [(order[t], env) for t, env in self.final_obs]
-        finals = np.array(list(self.final_obs.values()), self.obs.dtype)
-        return {**state, "final_obs": torch.from_numpy(finals)}
+        finals = {key: obs for key, obs in self.final_obs.items() if key[0] in order}
+        return {
+            **state,
+            "position": self.position,
+            "steps": self.steps,
+            "observations": self.observations.state_dict(rows),
+            "final_index": [(order[t], env) for t, env in finals],
+            "final_obs": torch.from_numpy(np.array(list(finals.values()), self.observations.dtype)),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self.steps = self.position = len(state["obs"]) - 1
+        self.held, self.steps = len(state["reward"]) - 1, state["steps"]
+        self.position = state["position"]
+        rows = self._row(np.arange(self.held, -1, -1))
         for name in _SAVED:
-            getattr(self, name)[: self.steps + 1] = state[name].numpy()
+            getattr(self, name)[rows] = state[name].numpy()
+        self.observations.load_state_dict(rows, state["observations"])
         self.final_obs = {
-            (int(t), int(env)): obs
-            for (t, env), obs in zip(state["final_index"], state["final_obs"].numpy(), strict=True)
+            (int(rows[i]), int(env)): obs
+            for (i, env), obs in zip(state["final_index"], state["final_obs"].numpy(), strict=True)
         }
+
+
+class _Layout(NamedTuple):
+    """How observations are stored."""
+
+    shape: tuple[int, ...]  # of one frame
+    dtype: np.dtype[Any]
+    n_frames: int  # in one observation
+
+    @classmethod
+    def of(cls, spaces: Spaces, n_frames: int | None) -> _Layout:
+        shape = spaces.observation.shape
+        assert shape is not None
+        is_bytes = spaces.observation.dtype == np.uint8
+        dtype = np.dtype(np.uint8 if is_bytes else np.float32)
+        if not is_bytes or len(shape) != 3:
+            return cls(shape, dtype, 1)
+        if n_frames is None:
+            n_frames = 1 if shape[0] in (1, 3) else shape[0]
+        if shape[0] % n_frames:
+            raise ValueError(f"{shape[0]} channels are no stack of {n_frames} frames")
+        return cls((shape[0] // n_frames, *shape[1:]), dtype, n_frames)
+
+    @property
+    def frame_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class _Observations:
+    """Observations by row and environment; of a stack of frames, a row keeps the newest alone.
+
+    A stack is put together from its own row's frame and those before. Whether it continues the
+    stack of the row before is seen by comparing them, so ends of episodes, lost lives and resets
+    need no rule. One that does not is the beginning of new ones: the same frame over and over, as
+    resets give it, or else it is kept as a whole beside.
+    """
+
+    def __init__(self, rows: tuple[int, int], layout: _Layout) -> None:
+        self.dtype = layout.dtype
+        self.n_rows = rows[0]
+        self.n_frames, self.channels = layout.n_frames, layout.shape[0] if layout.shape else 1
+        self.frames = np.zeros((*rows, *layout.shape), layout.dtype)
+        # How many of the preceding rows' frames a stack has, at most all; 0: a beginning.
+        self.depth = np.zeros(rows, np.int8)
+        self.odd = np.zeros(rows, np.bool_)  # beginnings that are kept as a whole
+        self.whole: dict[tuple[int, int], Array] = {}
+        self._before: Array | None = None  # the stacks of the last row but one
+
+    def put(self, row: int, obs: Array) -> None:
+        """Store the observations that follow those of the last ``put``."""
+        self._write(row, obs, self._before)
+        if self.n_frames > 1:
+            self._before = obs.copy()
+
+    def put_successor(self, row: int, obs: Array, next_obs: Array) -> None:
+        """Store for now what followed ``obs``; the next ``put`` writes this row again."""
+        self._write(row, next_obs, obs)
+
+    def _write(self, row: int, obs: Array, before: Array | None) -> None:
+        if self.n_frames == 1:
+            self.frames[row] = obs
+            return
+        c = self.channels
+        self.frames[row] = obs[:, -c:]
+        for env in np.flatnonzero(self.odd[row]).tolist():
+            del self.whole[row, env]
+        self.odd[row] = False
+        self.depth[row] = 0
+        for env in range(len(obs)):
+            if before is not None and np.array_equal(obs[env, :-c], before[env, c:]):
+                self.depth[row, env] = min(self.depth[row - 1, env] + 1, self.n_frames - 1)
+            elif not np.array_equal(obs[env, :-c], obs[env, c:]):
+                self.odd[row, env] = True
+                self.whole[row, env] = obs[env].astype(self.dtype)
+
+    def get(self, row: Array, env: Array) -> Array:
+        """Return a copy of the observations: (len(row), ...)."""
+        if self.n_frames == 1:
+            copy: Array = self.frames[row, env]
+            return copy
+        depth = self.depth[row, env].astype(np.int64)
+        back = np.minimum(np.arange(self.n_frames - 1, -1, -1), depth[:, None])
+        stacks = self.frames[(row[:, None] - back) % self.n_rows, env[:, None]]
+        begin = (row - depth) % self.n_rows
+        for i in np.flatnonzero(self.odd[begin, env] & (depth < self.n_frames - 1)).tolist():
+            whole = self.whole[int(begin[i]), int(env[i])].reshape(stacks.shape[1:])
+            stacks[i, : self.n_frames - depth[i]] = whole[depth[i] :]
+        stacked: Array = stacks.reshape(len(row), self.n_frames * self.channels, *stacks.shape[3:])
+        return stacked
+
+    def state_dict(self, rows: Array) -> dict[str, Any]:
+        """Return the given rows as tensors."""
+        is_image = self.dtype == np.uint8
+        order = {int(row): i for i, row in enumerate(rows)}
+        wholes = {key: stack for key, stack in self.whole.items() if key[0] in order}
+        return {
+            "frames": None if is_image else torch.from_numpy(self.frames[rows]),
+            "compressed": [_compress(self.frames[part]) for part in self._parts(rows)]
+            if is_image
+            else None,
+            "depth": torch.from_numpy(self.depth[rows]),
+            "whole_index": [(order[row], env) for row, env in wholes],
+            "whole": torch.from_numpy(np.array(list(wholes.values()), self.dtype)),
+        }
+
+    def load_state_dict(self, rows: Array, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave for as many rows."""
+        if state["compressed"] is None:
+            self.frames[rows] = state["frames"].numpy()
+        else:
+            for part, compressed in zip(self._parts(rows), state["compressed"], strict=True):
+                content = np.frombuffer(zlib.decompress(compressed.numpy()), np.uint8)
+                self.frames[part] = content.reshape(len(part), *self.frames.shape[1:])
+        self.depth[rows] = state["depth"].numpy()
+        self.odd[:] = False
+        self.whole = {}
+        for (i, env), stack in zip(state["whole_index"], state["whole"].numpy(), strict=True):
+            self.odd[rows[i], env] = True
+            self.whole[int(rows[i]), int(env)] = stack
+        if self.n_frames > 1 and len(rows) > 1:
+            envs = np.arange(self.frames.shape[1])
+            self._before = self.get(np.full(len(envs), rows[-2]), envs)
+
+    def _parts(self, rows: Array) -> Iterator[Array]:
+        """Yield the rows in parts that fit into the memory a second time."""
+        length = max(1, _CHUNK // max(1, self.frames[0].nbytes))
+        for start in range(0, len(rows), length):
+            yield rows[start : start + length]
+
+
+def _compress(content: Array) -> Tensor:
+    """Return the bytes of an array compressed, as a tensor that any checkpoint can hold."""
+    return torch.frombuffer(bytearray(zlib.compress(content.data, 1)), dtype=torch.uint8)
+
+
+def free_memory() -> int | None:
+    """Return how many bytes can still be had, of the machine or the container; None: unknown."""
+    found = []
+    meminfo = _pairs("/proc/meminfo")
+    if "MemAvailable:" in meminfo:
+        found.append(1024 * meminfo["MemAvailable:"])
+    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        # Files that the system only keeps for speed give way.
+        found.append(limit - used + _pairs(group / "memory.stat").get("inactive_file", 0))
+    except (OSError, ValueError):  # no container, or one without a limit
+        pass
+    return max(0, min(found)) if found else None
+
+
+def _pairs(path: str | Path) -> dict[str, int]:
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return {}
+    return {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) > 1}

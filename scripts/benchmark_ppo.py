@@ -51,7 +51,7 @@ ANCESTOR = dict(n_envs=16, n_steps=1024, batch_size=256, n_epochs=10, learning_r
 COMPARISONS = [
     ("CartPole-v1", 100_000, 10),
     ("Acrobot-v1", 200_000, 5),
-    ("Pendulum-v1", 100_000, 10),
+    ("Pendulum-v1", 100_000, 20),
     ("LunarLander-v3", 300_000, 10),
     ("LunarLander-v3", 1_000_000, 5),
 ]

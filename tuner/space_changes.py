@@ -22,6 +22,7 @@ SELDOM_SEARCHED = {
     "activation",
     "clip_range_vf",
     "encoder",
+    "weight_init",
     "frame_stack",
     "log_std_init",
     "n_envs",

@@ -54,6 +54,59 @@ def test_log_probability_and_entropy(kind: Any) -> None:
         )
 
 
+def torch_kl(kind: Any, params: torch.Tensor, other: torch.Tensor) -> Any:
+    """The Kullback-Leibler divergence by torch.distributions."""
+    kl = reference.kl_divergence
+    if isinstance(kind, (Categorical, MultiCategorical)):
+        counts = kind.counts if isinstance(kind, MultiCategorical) else [kind.n_params]
+        pairs = zip(params.split(counts, -1), other.split(counts, -1), strict=True)
+        return sum(
+            kl(reference.Categorical(logits=p), reference.Categorical(logits=q)) for p, q in pairs
+        )
+    if isinstance(kind, Bernoulli):
+        return kl(reference.Bernoulli(logits=params), reference.Bernoulli(logits=other)).sum(-1)
+    normals = [
+        reference.Normal(mean, log_std.exp())
+        for mean, log_std in (params.chunk(2, -1), other.chunk(2, -1))
+    ]
+    return kl(*normals).sum(-1)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_divergence(kind: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    params, other = torch.randn(2, BATCH, kind.n_params, generator=generator)
+    params.requires_grad_()
+    other.requires_grad_()
+    ours, theirs = kind.kl(params, other), torch_kl(kind, params, other)
+    assert ours.shape == (BATCH,)
+    assert (ours > 0.01).all()
+    torch.testing.assert_close(ours, theirs)
+    for one, two in zip(
+        torch.autograd.grad(ours.sum(), (params, other)),
+        torch.autograd.grad(theirs.sum(), (params, other)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, two)
+    same = kind.kl(params, params)
+    torch.testing.assert_close(same, torch.zeros(BATCH), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_the_divergence_curves_as_the_log_probability_varies(kind: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    params = torch.randn(kind.n_params, generator=generator)
+    curvature = torch.autograd.functional.hessian(
+        lambda p: kind.kl(p[None], params[None]).sum(), params
+    )
+    n = 100_000  # samples of the Fisher matrix
+    rows = params.expand(n, -1).clone().requires_grad_()
+    action = kind.sample(rows, kind.noise(n, generator)).detach()
+    (scores,) = torch.autograd.grad(kind.evaluate(rows, action)[0].sum(), rows)
+    # The largest entries are near 3: a hundredth of that is what sampling leaves.
+    torch.testing.assert_close(curvature, scores.T @ scores / n, atol=0.05, rtol=0.03)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
 def test_samples_follow_the_distribution(kind: Any) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -77,6 +130,7 @@ def test_extreme_parameters_stay_finite() -> None:
         params[:, ::2] = -300.0
         action = kind.mode(params)
         assert all(torch.isfinite(x).all() for x in kind.evaluate(params, action))
+        assert torch.isfinite(kind.kl(params, -params)).all()
 
 
 def test_every_action_space_has_one() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rltune.agents.config import config_hash, hyperparameters, make_config
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
+from rltune.agents.registry import agent_class
 from rltune.space import Dimension, Space, shipped_spaces
 
 # A busy machine is no failure.
@@ -355,26 +356,35 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # -- the spaces that ship
 
 
+def shipped(name: str) -> tuple[Space, Any]:
+    s = Space.load(name)
+    config_class = agent_class(str(s.agent)).Config
+    return s.checked_against(hyperparameters(config_class)), config_class
+
+
 @pytest.mark.parametrize("name", shipped_spaces())
 def test_shipped_spaces_suit_their_agent(name: str) -> None:
-    s = Space.load(name).checked_against(hyperparameters(PPOConfig))
+    s, config_class = shipped(name)
     assert s.budget
     assert Space.from_dict(s.to_dict()) == s
     for start in s.starts:
-        config = make_config(PPOConfig, s.resolve(start.values))
-        assert config.n_steps * config.n_envs % config.batch_size == 0
+        config = make_config(config_class, s.resolve(start.values))
+        if isinstance(config, PPOConfig):
+            assert config.n_steps * config.n_envs % config.batch_size == 0
 
 
 @pytest.mark.parametrize("name", shipped_spaces())
 def test_ten_thousand_samples_of_every_shipped_space_violate_nothing(name: str) -> None:
-    s = Space.load(name).checked_against(hyperparameters(PPOConfig))
+    s, config_class = shipped(name)
     generator = rng()
     for _ in range(10_000):
         values = s.sample(generator)
         config = s.resolve(values)
         assert not s.violations(config)
-        assert config["batch_size"] <= config["n_steps"] * config["n_envs"]
+        if config_class is PPOConfig:
+            assert config["batch_size"] <= config["n_steps"] * config["n_envs"]
     assert s.contains(values)
+    make_config(config_class, config)
 
 
 def test_the_known_good_settings_of_cartpole() -> None:

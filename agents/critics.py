@@ -1,0 +1,361 @@
+"""What DDPG, TD3 and SAC are made of: Q-networks, actors, and actions scaled to their bounds.
+
+Actor and critics read images with encoders of their own; the critics share theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces as gym_spaces
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Spaces
+from rltune.agents.config import OffPolicyConfig
+from rltune.agents.distributions import MultiCategorical
+from rltune.agents.errors import UserError
+from rltune.agents.networks import HIDDEN_GAIN, LOG_STD_RANGE, initialise, make_encoder, mlp
+from torch import Tensor, nn
+from torch.nn.functional import hardtanh
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+# Keeps the logarithm of the squashing's slope, and gSDE's variance, away from 0.
+EPSILON = 1e-6
+# gSDE's means are kept in this range, as in SB3: the noise must be able to reach both sides.
+SDE_MEAN = 2.0
+
+
+class BoxScale:
+    """Scales actions between the networks' [-1, 1] and the bounds of a Box.
+
+    What the environments get and the memory holds is in the Box's units.
+
+    Raises:
+        UserError: the space is no Box, or has an infinite bound.
+    """
+
+    def __init__(
+        self, space: gym_spaces.Space[Any], agent: str, device: torch.device | str = "cpu"
+    ) -> None:
+        if not isinstance(space, gym_spaces.Box):
+            raise UserError(
+                f"{agent} acts in Box spaces, but the action space is {space}; use SAC or PPO"
+            )
+        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            raise UserError(
+                f"{agent} needs actions with finite bounds, but the action space is {space}; "
+                "bound them with gymnasium.wrappers.RescaleAction or use PPO"
+            )
+        self.shape: tuple[int, ...] = space.shape
+        self.size = math.prod(space.shape)
+        self.dtype: type[np.generic] = np.float32
+        self.low = space.low.astype(np.float32)
+        self.high = space.high.astype(np.float32)
+        half = (self.high - self.low) / 2
+        self._half = np.where(half > 0, half, 1).astype(np.float32)
+        self._centre = self.low + half
+        self._unit = torch.from_numpy(1 / self._half).reshape(-1).to(device)
+        self._offset = torch.from_numpy(self._centre / self._half).reshape(-1).to(device)
+
+    def to_space(self, action: Tensor) -> NDArray[np.float32]:
+        """Return actions (n, size) in [-1, 1] as arrays (n, *shape) within the bounds."""
+        scaled = action.cpu().numpy().reshape(-1, *self.shape) * self._half + self._centre
+        clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, self.low), self.high)
+        return clipped
+
+    def to_nets(self, action: Tensor) -> Tensor:
+        """Return actions (batch, *shape) within the bounds as (batch, size) in [-1, 1]."""
+        return action.flatten(1) * self._unit - self._offset
+
+    def random(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw actions (n, size) uniformly from [-1, 1]."""
+        shape = (n, self.size)
+        return 2 * torch.rand(shape, generator=generator, device=generator.device) - 1
+
+
+class Choices:
+    """One choice or several, as Discrete, MultiDiscrete and MultiBinary spaces have them.
+
+    Attributes:
+        counts: how many values each choice has
+
+    Raises:
+        UserError: the space has no choices.
+    """
+
+    def __init__(self, space: gym_spaces.Space[Any], agent: str) -> None:
+        if isinstance(space, gym_spaces.Discrete):
+            self.counts = [int(space.n)]
+        elif isinstance(space, gym_spaces.MultiDiscrete):
+            self.counts = [int(n) for n in space.nvec.reshape(-1)]
+        elif isinstance(space, gym_spaces.MultiBinary):
+            self.counts = [2] * math.prod(space.shape)
+        else:
+            raise UserError(
+                f"{agent} cannot act in a {type(space).__name__} space; "
+                "use Box, Discrete, MultiDiscrete or MultiBinary"
+            )
+        assert space.shape is not None
+        self.shape: tuple[int, ...] = space.shape
+        self.size = len(self.counts)
+        bits = isinstance(space, gym_spaces.MultiBinary)
+        self.dtype: type[np.generic] = np.int8 if bits else np.int64
+
+    def to_space(self, action: Tensor) -> NDArray[Any]:
+        """Return actions (n, size) as arrays (n, *shape)."""
+        return action.cpu().numpy().astype(self.dtype, copy=False).reshape(-1, *self.shape)
+
+    def to_nets(self, action: Tensor) -> Tensor:
+        """Return actions (batch, *shape) as (batch, size)."""
+        return action.reshape(len(action), -1).long()
+
+    def random(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw actions (n, size) uniformly."""
+        uniform = torch.rand(n, self.size, generator=generator, device=generator.device)
+        return (uniform * torch.tensor(self.counts, device=generator.device)).long()
+
+
+def head(n_in: int, n_out: int, config: OffPolicyConfig, generator: torch.Generator) -> nn.Linear:
+    """Return an initialised output layer."""
+    layer = nn.Linear(n_in, n_out)
+    initialise(layer, 1.0, config.weight_init, generator)
+    return layer
+
+
+class Torso(nn.Module):
+    """Hidden layers on top of the encoded observation; ``size`` is how many numbers come out."""
+
+    def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.encoder = make_encoder(spaces, config.encoder)
+        sizes = [self.encoder.size, *config.net_arch]
+        self.layers = mlp(sizes, config.activation)
+        self.size = sizes[-1]
+        initialise(self, HIDDEN_GAIN, config.weight_init, generator)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return (batch, size)."""
+        latent: Tensor = self.layers(self.encoder(obs))
+        return latent
+
+
+class Critics(nn.Module):
+    """Q-networks side by side that differ in their weights alone.
+
+    Their products stay apart: stacked into one batched product they were no faster on a CPU.
+
+    Args:
+        spaces: of one environment
+        n_critics: how many
+        n_actions: numbers of an action that goes in beside the observation; 0: none does
+        n_values: how many values each gives
+        config: of the agent
+        generator: where the weights come from
+    """
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        n_critics: int,
+        n_actions: int,
+        n_values: int,
+        config: OffPolicyConfig,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.encoder = make_encoder(spaces, config.encoder)
+        initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
+        sizes = [self.encoder.size + n_actions, *config.net_arch]
+        self.networks = nn.ModuleList()
+        for _ in range(n_critics):
+            hidden = mlp(sizes, config.activation)
+            initialise(hidden, HIDDEN_GAIN, config.weight_init, generator)
+            self.networks.append(
+                nn.Sequential(hidden, head(sizes[-1], n_values, config, generator))
+            )
+
+    def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+        """Return (n_critics, batch, n_values)."""
+        seen = self._seen(obs, action)
+        return torch.stack([network(seen) for network in self.networks])
+
+    def first(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+        """Return the values of the first critic alone: (batch, n_values)."""
+        values: Tensor = self.networks[0](self._seen(obs, action))
+        return values
+
+    def _seen(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        features: Tensor = self.encoder(obs)
+        return features if action is None else torch.cat([features, action], 1)
+
+
+class DeterministicActor(nn.Module):
+    """Gives one action in [-1, 1] for each observation."""
+
+    def __init__(
+        self, spaces: Spaces, size: int, config: OffPolicyConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.torso = Torso(spaces, config, generator)
+        self.head = head(self.torso.size, size, config, generator)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return (batch, size)."""
+        action: Tensor = self.head(self.torso(obs)).tanh()
+        return action
+
+
+class SquashedGaussian(nn.Module):
+    """A normal distribution whose samples go through tanh, with a std that the network gives.
+
+    With ``log_std_init`` the std is gSDE's (Raffin et al. 2021, arXiv:2005.05719): the noise is a
+    random linear function of the last hidden layer, the same for all rows of a batch in training.
+
+    Args:
+        spaces: of one environment
+        size: numbers of one action
+        config: of the agent
+        log_std_init: of gSDE's noise functions; None: no gSDE
+        generator: where the weights come from
+    """
+
+    largest_temperature = math.inf
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        size: int,
+        config: OffPolicyConfig,
+        log_std_init: float | None,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.torso = Torso(spaces, config, generator)
+        self.use_sde = log_std_init is not None
+        n_outputs = size if self.use_sde else 2 * size
+        self.head = head(self.torso.size, n_outputs, config, generator)
+        if log_std_init is not None:
+            self.log_std = nn.Parameter(torch.full((self.torso.size, size), float(log_std_init)))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the greedy actions: (batch, size)."""
+        return self._mean(self.head(self.torso(obs))).tanh()
+
+    def _mean(self, output: Tensor) -> Tensor:
+        return hardtanh(output, -SDE_MEAN, SDE_MEAN) if self.use_sde else output[:, : self.size]
+
+    def target_entropy(self) -> float:
+        """Return the entropy that the temperature aims at by default."""
+        return -float(self.size)
+
+    def noise(self, batch: int, generator: torch.Generator) -> Tensor:
+        """Draw what `sample` needs: (batch, size), or with gSDE one (latent, size) for all."""
+        shape = self.log_std.shape if self.use_sde else (batch, self.size)
+        return torch.randn(shape, generator=generator, device=generator.device)
+
+    def expect(self, critics: Critics, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the smallest value and the log-density of a sample, each (batch,)."""
+        action, log_prob = self.sample(obs, noise)
+        return critics(obs, action).amin(0).squeeze(1), log_prob
+
+    def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
+        """Return the values of actions that were done: (n_critics, batch)."""
+        q: Tensor = critics(obs, action).squeeze(2)
+        return q
+
+    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions (batch, size) and their log-densities (batch,)."""
+        latent = self.torso(obs)
+        output = self.head(latent)
+        mean = self._mean(output)
+        if self.use_sde:
+            std = self.log_std.exp()
+            added = latent @ (noise * std)
+            variance = latent.square() @ std.square() + EPSILON
+            exponent = -0.5 * (added.square() / variance + variance.log())
+        else:
+            log_std = output[:, self.size :].clamp(*LOG_STD_RANGE)
+            added = log_std.exp() * noise
+            exponent = -0.5 * noise.square() - log_std
+        action = (mean + added).tanh()
+        slope = (1 - action.square() + EPSILON).log()
+        return action, (exponent - slope).sum(1) - HALF_LOG_2PI * self.size
+
+    def explore(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a sample for each row: (n, size)."""
+        return self.sample(obs, self.noise(len(obs), generator))[0]
+
+    def explore_sde(self, obs: Tensor, functions: Tensor) -> Tensor:
+        """Return actions (n, size) with gSDE's noise functions (n, latent, size)."""
+        latent = self.torso(obs)
+        added = torch.bmm(latent.unsqueeze(1), functions).squeeze(1)
+        return (self._mean(self.head(latent)) + added).tanh()
+
+    def functions(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw gSDE's noise functions, one for each environment: (n, latent, size)."""
+        shape = (n, *self.log_std.shape)
+        noise = torch.randn(shape, generator=generator, device=generator.device)
+        return noise * self.log_std.exp()
+
+
+class FactoredCategorical(nn.Module):
+    """One or several independent choices; the logits of all values stand in one row.
+
+    A critic gives one number for each value of each choice, and the value of an action is the sum
+    over its choices. Expectations are then sums over each choice's values, and exact.
+    """
+
+    use_sde = False
+    # The entropy of all steps to come is part of the values, so a higher temperature lets actions
+    # that end an episode look worse and the entropy fall: without a bound it would rise for ever.
+    largest_temperature = 1.0
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        choices: Choices,
+        config: OffPolicyConfig,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.distribution = MultiCategorical(choices.counts)
+        self.torso = Torso(spaces, config, generator)
+        self.head = head(self.torso.size, sum(choices.counts), config, generator)
+        starts = torch.tensor([0, *choices.counts[:-1]]).cumsum(0)
+        self.register_buffer("starts", starts, persistent=False)  # of the choices, in a row
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the greedy actions: (batch, choices)."""
+        return self.distribution.mode(self.head(self.torso(obs)))
+
+    def target_entropy(self) -> float:
+        """Return the entropy that the temperature aims at by default: almost uniform."""
+        return 0.98 * sum(math.log(n) for n in self.distribution.counts)
+
+    def noise(self, batch: int, generator: torch.Generator) -> Tensor:
+        """Return nothing: expectations need no samples."""
+        return torch.empty(batch, 0, device=generator.device)
+
+    def expect(self, critics: Critics, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the expectations of the value and of the log-probability, each (batch,)."""
+        logits = torch.split(self.head(self.torso(obs)), self.distribution.counts, 1)
+        log_probs = torch.cat([part.log_softmax(1) for part in logits], 1)
+        probs = log_probs.exp()
+        with torch.no_grad():  # the actor has no part in it
+            q = critics(obs).amin(0)
+        return (probs * q).sum(1), (probs * log_probs).sum(1)
+
+    def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
+        """Return the values of actions that were done: (n_critics, batch)."""
+        assert isinstance(self.starts, Tensor)
+        q: Tensor = critics(obs)
+        index = (action + self.starts).expand(len(q), -1, -1)
+        return q.gather(2, index).sum(2)
+
+    def explore(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a sample for each row: (n, choices)."""
+        noise = self.distribution.noise(len(obs), generator)
+        return self.distribution.sample(self.head(self.torso(obs)), noise)

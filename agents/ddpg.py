@@ -1,0 +1,207 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
+from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.critics import BoxScale, Critics, DeterministicActor
+from rltune.agents.learner import Learner, Target
+from rltune.agents.noise import ActionNoise, NoiseResettingMemory, make_noise
+from rltune.agents.on_policy import means, restore_generator
+from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.schedules import value_at
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGConfig(OffPolicyConfig):
+    """The hyperparameters of DDPG."""
+
+    learning_rate: float | str = hp(
+        1e-3, low=1e-5, high=1e-2, scale="log", schedule=True, help="step size of the optimizers"
+    )
+    net_arch: tuple[int, ...] = hp(
+        (400, 300), minimum=1, help="hidden layers of each network, as 400,300"
+    )
+    learning_starts: int = hp(
+        100, low=0, high=10_000, help="env steps of random actions before the first update"
+    )
+    n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
+    noise_type: str = hp(
+        "normal",
+        choices=("normal", "ornstein-uhlenbeck"),
+        help="noise on the actions, each environment its own",
+    )
+    noise_std: float = hp(
+        0.1, low=0.0, high=0.5, help="standard deviation of the noise; actions span [-1, 1]"
+    )
+
+
+class Transitions(NamedTuple):
+    """Sampled transitions with actions in [-1, 1]; the first axis of every tensor is the batch."""
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    next_obs: Tensor
+    discount: Tensor
+    noise: Tensor | None  # standard normal, to smooth the target's actions (TD3)
+
+
+class Scalars(NamedTuple):
+    """The hyperparameters in the losses, as 0-d tensors; DDPG has none."""
+
+    target_policy_noise: Tensor | None = None
+    target_noise_clip: Tensor | None = None
+
+
+class Nets(nn.Module):
+    """Actor and critics, and the targets that follow them."""
+
+    def __init__(
+        self, actor: DeterministicActor, critics: Critics, targets: tuple[nn.Module, nn.Module]
+    ) -> None:
+        super().__init__()
+        self.actor, self.critics = actor, critics
+        self.target_actor, self.target_critics = targets
+
+    def next_action(self, batch: Transitions, hp: Scalars) -> Tensor:
+        """Return what the target actor does next, with clipped noise where there is one."""
+        action: Tensor = self.target_actor(batch.next_obs)
+        if batch.noise is None or hp.target_policy_noise is None or hp.target_noise_clip is None:
+            return action
+        noise = batch.noise * hp.target_policy_noise
+        noise = noise.clamp(-hp.target_noise_clip, hp.target_noise_clip)
+        return (action + noise).clamp(-1, 1)
+
+
+def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the critics' squared errors, summed over the critics; the smallest target counts."""
+    with torch.no_grad():
+        next_q = nets.target_critics(batch.next_obs, nets.next_action(batch, hp)).amin(0)
+        target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * next_q
+    q = nets.critics(batch.obs, batch.action)
+    loss = (q - target).square().mean((1, 2)).sum()
+    return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
+
+
+def actor_loss(nets: Nets, batch: Transitions, _hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the negative value of what the actor does, by the first critic."""
+    loss = -nets.critics.first(batch.obs, nets.actor(batch.obs)).mean()
+    return loss, {"actor_loss": loss.detach()}
+
+
+class DDPG(Algorithm[DDPGConfig]):
+    """DDPG with Stable-Baselines3's semantics, but with noise on the actions by default."""
+
+    Config = DDPGConfig
+    on_policy = False
+    n_critics: ClassVar[int] = 1
+
+    def __init__(
+        self, config: DDPGConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
+    ) -> None:
+        super().__init__(config, spaces, seed=seed, device=device)
+        self.update_every = config.train_freq
+        self.scale = BoxScale(spaces.action, type(self).__name__, self.device)
+        size, init = self.scale.size, weight_generator(seed)
+        actor = DeterministicActor(spaces, size, config, init).to(self.device)
+        critics = Critics(spaces, self.n_critics, size, 1, config, init).to(self.device)
+        self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
+        self.target_actor, self.target_critics = Target(actor), Target(critics)
+        self.nets = Nets(actor, critics, (self.target_actor.module, self.target_critics.module))
+        self.noise: ActionNoise = make_noise(config.noise_type, size, config.noise_std)
+        self.scalars = Scalars()
+        self.policy_delay = 1
+        self.acted = 0  # env steps of exploration
+        self.updated = 0  # env steps that updates were called for
+        self.n_updates = 0
+
+    def make_memory(self) -> ReplayMemory:
+        """Return an empty replay memory; it holds actions as the environments got them."""
+        memory = NoiseResettingMemory(
+            self.config.buffer_size,
+            self.spaces,
+            self.scale.shape,
+            np.float32,
+            gamma=self.config.gamma,
+            n_step=self.config.n_step,
+        )
+        memory.noise = self.noise
+        return memory
+
+    @torch.no_grad()
+    def act(
+        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
+        n = len(obs)
+        if explore:
+            self.acted += n
+            if self.acted - n < self.config.learning_starts:
+                return self.scale.to_space(self.scale.random(n, self.generator))
+        action = self.nets.actor(torch.from_numpy(obs).to(self.device))
+        if explore:
+            action = (action + self.noise.draw(n, self.generator)).clamp(-1, 1)
+        return self.scale.to_space(action)
+
+    def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
+        """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
+        self.updated += self.config.train_freq
+        if self.updated <= self.config.learning_starts:
+            return {}
+        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        critic_history: list[dict[str, Tensor]] = []
+        actor_history: list[dict[str, Tensor]] = []
+        for _ in range(self.config.gradient_steps):
+            self.n_updates += 1
+            batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
+            loss, metrics = critic_loss(self.nets, batch, self.scalars)
+            self.critic_learner.step(loss, learning_rate)
+            critic_history.append(metrics)
+            if self.n_updates % self.policy_delay == 0:
+                loss, metrics = actor_loss(self.nets, batch, self.scalars)
+                self.actor_learner.step(loss, learning_rate)
+                actor_history.append(metrics)
+                self.target_critics.follow(self.critic_learner, self.config.tau)
+                self.target_actor.follow(self.actor_learner, self.config.tau)
+        return {
+            **means(critic_history),
+            **(means(actor_history) if actor_history else {}),
+            "learning_rate": learning_rate,
+        }
+
+    def _transitions(self, batch: Batch) -> Transitions:
+        action = self.scale.to_nets(batch.action)
+        noise = self._smoothing(action)
+        return Transitions(batch.obs, action, batch.reward, batch.next_obs, batch.discount, noise)
+
+    def _smoothing(self, action: Tensor) -> Tensor | None:
+        """Return standard normal noise for the target's actions; DDPG wants none."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks, optimizers, counters, noise and generator."""
+        return {
+            "nets": self.nets.state_dict(),
+            "actor_learner": self.actor_learner.state_dict(),
+            "critic_learner": self.critic_learner.state_dict(),
+            "noise": self.noise.state_dict(),
+            "counters": [self.acted, self.updated, self.n_updates],
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.nets.load_state_dict(state["nets"])
+        self.actor_learner.load_state_dict(state["actor_learner"])
+        self.critic_learner.load_state_dict(state["critic_learner"])
+        self.noise.load_state_dict(state["noise"])
+        self.acted, self.updated, self.n_updates = state["counters"]
+        restore_generator(self.generator, state["generator"])

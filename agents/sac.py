@@ -1,0 +1,268 @@
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
+
+For Box actions, and for choices (Christodoulou 2019, arXiv:1910.07207), where expectations over the
+actions are sums. Of several choices at once (MultiDiscrete, MultiBinary) each has a distribution
+and a part of the value of its own: Q(s, a) = sum_i Q_i(s, a_i). For such a value the best policy
+has independent choices too, so nothing else is lost. With choices a learned temperature stays at
+most at 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
+from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.critics import BoxScale, Choices, Critics, FactoredCategorical, SquashedGaussian
+from rltune.agents.errors import UserError
+from rltune.agents.learner import Learner, Target
+from rltune.agents.on_policy import means, restore_generator
+from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.schedules import value_at
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACConfig(OffPolicyConfig):
+    """The hyperparameters of SAC."""
+
+    learning_starts: int = hp(
+        100, low=0, high=10_000, help="env steps of random actions before the first update"
+    )
+    n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
+    ent_coef: str = hp(
+        "auto", help="temperature: a number, auto (learned from 1 on) or auto_0.1 (from 0.1 on)"
+    )
+    target_entropy: str = hp(
+        "auto", help="what a learned temperature aims at; auto: -size, or 0.98 of the largest"
+    )
+    target_update_interval: int = hp(
+        1, low=1, high=8, minimum=1, help="updates to each movement of the targets"
+    )
+    use_sde: bool = hp(False, help="generalised state-dependent exploration, gSDE (Box actions)")
+    sde_sample_freq: int = hp(
+        0, low=0, high=256, help="new gSDE noise every so many steps; 0: after each update"
+    )
+    log_std_init: float = hp(
+        -3.0, low=-5.0, high=0.0, minimum=-20, maximum=5, help="initial log std of gSDE"
+    )
+
+
+class Transitions(NamedTuple):
+    """Sampled transitions and noise for both actions; the first axis of a tensor is the batch."""
+
+    obs: Tensor
+    action: Tensor  # in [-1, 1], or the choices' values
+    reward: Tensor
+    next_obs: Tensor
+    discount: Tensor
+    noise: Tensor
+    next_noise: Tensor
+
+
+class Scalars(NamedTuple):
+    """The hyperparameters in the losses, as 0-d tensors."""
+
+    ent_coef: Tensor
+    target_entropy: Tensor
+
+
+class Nets(nn.Module):
+    """Actor and critics, and the target that follows the critics."""
+
+    def __init__(
+        self, actor: SquashedGaussian | FactoredCategorical, critics: Critics, target: Critics
+    ) -> None:
+        super().__init__()
+        self.actor, self.critics, self.target_critics = actor, critics, target
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy, by its logarithm."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor([initial]).log())
+
+    @torch.no_grad()
+    def clip(self, largest: float) -> None:
+        """Keep the temperature at most at ``largest``."""
+        self.log.clamp_(max=math.log(largest))
+
+
+def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return half the critics' squared errors, summed over the critics."""
+    with torch.no_grad():
+        next_q, log_prob = nets.actor.expect(nets.target_critics, batch.next_obs, batch.next_noise)
+        target = batch.reward + batch.discount * (next_q - hp.ent_coef * log_prob)
+    q = nets.actor.values(nets.critics, batch.obs, batch.action)
+    loss = 0.5 * (q - target).square().mean(1).sum()
+    return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
+
+
+def actor_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return how far the actor is from the best policy of the soft values."""
+    q, log_prob = nets.actor.expect(nets.critics, batch.obs, batch.noise)
+    loss = (hp.ent_coef * log_prob - q).mean()
+    return loss, {"actor_loss": loss.detach(), "entropy": -log_prob.detach().mean()}
+
+
+def temperature_loss(temperature: Temperature, entropy: Tensor, hp: Scalars) -> Tensor:
+    """Return what falls with a higher temperature where the entropy is below its target."""
+    return (temperature.log * (entropy - hp.target_entropy)).mean()
+
+
+class SAC(Algorithm[SACConfig]):
+    """SAC with Stable-Baselines3's semantics, so that rl-zoo3's settings mean the same here."""
+
+    Config = SACConfig
+    on_policy = False
+
+    def __init__(
+        self, config: SACConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
+    ) -> None:
+        super().__init__(config, spaces, seed=seed, device=device)
+        self.update_every = config.train_freq
+        init = weight_generator(seed)
+        actor: SquashedGaussian | FactoredCategorical
+        if isinstance(spaces.action, gymnasium.spaces.Box):
+            self.scale: BoxScale | Choices = BoxScale(spaces.action, "SAC", self.device)
+            log_std = config.log_std_init if config.use_sde else None
+            actor = SquashedGaussian(spaces, self.scale.size, config, log_std, init)
+            critics = Critics(spaces, 2, self.scale.size, 1, config, init)
+        else:
+            self.scale = Choices(spaces.action, "SAC")
+            actor = FactoredCategorical(spaces, self.scale, config, init)
+            critics = Critics(spaces, 2, 0, sum(self.scale.counts), config, init)
+        actor, critics = actor.to(self.device), critics.to(self.device)
+        initial, self.learns_temperature = _temperature(config.ent_coef)
+        self.temperature = Temperature(initial).to(self.device)
+        self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
+        self.temperature_learner = Learner(self.temperature, config)
+        self.target = Target(critics)
+        self.nets = Nets(actor, critics, self.target.module)
+        auto = config.target_entropy == "auto"
+        entropy = (
+            actor.target_entropy() if auto else _number("target_entropy", config.target_entropy)
+        )
+        self.target_entropy = torch.tensor(entropy, device=self.device)
+        self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
+        self.steps_explored = 0  # with gSDE's noise functions, since the last update
+        self.acted = 0  # env steps of exploration
+        self.updated = 0  # env steps that updates were called for
+        self.n_updates = 0
+
+    def make_memory(self) -> ReplayMemory:
+        """Return an empty replay memory; it holds actions as the environments got them."""
+        return ReplayMemory(
+            self.config.buffer_size,
+            self.spaces,
+            self.scale.shape,
+            self.scale.dtype,
+            gamma=self.config.gamma,
+            n_step=self.config.n_step,
+        )
+
+    @torch.no_grad()
+    def act(
+        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
+    ) -> NDArray[Any]:
+        """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
+        n, actor = len(obs), self.nets.actor
+        seen = torch.from_numpy(obs).to(self.device)
+        if not explore:
+            return self.scale.to_space(actor(seen))
+        self.acted += n
+        if self.acted - n < self.config.learning_starts:
+            return self.scale.to_space(self.scale.random(n, self.generator))
+        if not isinstance(actor, SquashedGaussian) or not actor.use_sde:
+            return self.scale.to_space(actor.explore(seen, self.generator))
+        every = self.config.sde_sample_freq
+        if self.exploration is None or (every > 0 and self.steps_explored % every == 0):
+            self.exploration = actor.functions(n, self.generator)
+        self.steps_explored += 1
+        return self.scale.to_space(actor.explore_sde(seen, self.exploration))
+
+    def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
+        """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
+        self.exploration, self.steps_explored = None, 0
+        self.updated += self.config.train_freq
+        if self.updated <= self.config.learning_starts:
+            return {}
+        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        history: list[dict[str, Tensor]] = []
+        for _ in range(self.config.gradient_steps):
+            self.n_updates += 1
+            batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
+            ent_coef = self.temperature.log.detach().exp().squeeze()
+            scalars = Scalars(ent_coef, self.target_entropy)
+            loss, critic_metrics = critic_loss(self.nets, batch, scalars)
+            self.critic_learner.step(loss, learning_rate)
+            loss, actor_metrics = actor_loss(self.nets, batch, scalars)
+            self.actor_learner.step(loss, learning_rate)
+            if self.learns_temperature:
+                loss = temperature_loss(self.temperature, actor_metrics["entropy"], scalars)
+                self.temperature_learner.step(loss, learning_rate)
+                self.temperature.clip(self.nets.actor.largest_temperature)
+            if self.n_updates % self.config.target_update_interval == 0:
+                self.target.follow(self.critic_learner, self.config.tau)
+            history.append({**critic_metrics, **actor_metrics, "ent_coef": ent_coef})
+        return {**means(history), "learning_rate": learning_rate}
+
+    def _transitions(self, batch: Batch) -> Transitions:
+        actor, n = self.nets.actor, len(batch.reward)
+        noise = actor.noise(n, self.generator)
+        return Transitions(
+            obs=batch.obs,
+            action=self.scale.to_nets(batch.action),
+            reward=batch.reward,
+            next_obs=batch.next_obs,
+            discount=batch.discount,
+            noise=noise,
+            next_noise=noise if actor.use_sde else actor.noise(n, self.generator),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return networks, optimizers, temperature, counters, gSDE's noise and generator."""
+        return {
+            "nets": self.nets.state_dict(),
+            "temperature": self.temperature.state_dict(),
+            "actor_learner": self.actor_learner.state_dict(),
+            "critic_learner": self.critic_learner.state_dict(),
+            "temperature_learner": self.temperature_learner.state_dict(),
+            "exploration": self.exploration,
+            "counters": [self.acted, self.updated, self.n_updates, self.steps_explored],
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        for name in ("nets", "temperature", "actor_learner", "critic_learner"):
+            getattr(self, name).load_state_dict(state[name])
+        self.temperature_learner.load_state_dict(state["temperature_learner"])
+        exploration = state["exploration"]
+        self.exploration = None if exploration is None else exploration.to(self.device)
+        self.acted, self.updated, self.n_updates, self.steps_explored = state["counters"]
+        restore_generator(self.generator, state["generator"])
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{name} is {text!r}, but must be a number or auto") from None
+
+
+def _temperature(text: str) -> tuple[float, bool]:
+    """Return the initial temperature and whether it is learned."""
+    learned = str(text).startswith("auto")
+    initial = _number("ent_coef", str(text).removeprefix("auto").removeprefix("_") or "1")
+    if initial < 0 or (learned and initial == 0):
+        raise UserError(f"ent_coef is {text!r}, but a temperature must be positive")
+    return initial, learned
