@@ -11,6 +11,7 @@ from typing import Any
 
 from rltune.agents.config import hyperparameters
 from rltune.agents.registry import BUILTIN, agent_class
+from rltune.agents.registry import HELP as AGENTS
 
 NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 POWERS_OF_TWO = [2**exponent for exponent in range(31)]
@@ -27,7 +28,7 @@ def space_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "required": ["space"],
         "properties": {
-            "agent": {"type": "string", "description": "ppo, or module:Class of your own"},
+            "agent": {"type": "string", "description": AGENTS},
             "env": {"type": "string", "description": "gymnasium id, or module:Class of your own"},
             "budget": {
                 "type": "integer",

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
+from rltune.agents.registry import HELP as AGENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.set_defaults(main=run_main)
-    run.add_argument("agent", help="ppo, or module:Class of your own")
+    run.add_argument("agent", help=AGENTS)
     what = run.add_argument_group("what is searched")
     what.add_argument("--env", help="gymnasium id, or module:Class of your own")
     what.add_argument("--env-kwargs", metavar="YAML", help='such as "{render_fps: 30}"')
