@@ -21,7 +21,6 @@ from rltune.agents.envs import Envs, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.registry import agent_class
-from rltune.agents.replay import ReplayMemory
 
 Array = NDArray[Any]
 # Greedy episodes run side by side, so many at most.
@@ -478,11 +477,9 @@ class Agent:
             self.rewards.load_state_dict(state["rewards"])
         if self.config.vectorization == "native":
             # Its environments begin new episodes, so an unfinished rollout can't be continued.
+            self.memory.interrupt()
             if self.algorithm.on_policy:
-                self.memory = self.algorithm.make_memory()
                 self._progress.since_update = 0
-            elif isinstance(self.memory, ReplayMemory):
-                self.memory.interrupt()
         if state["obs"] is not None:
             self._envs_state = state["envs"]
             self._obs = state["obs"].numpy()

@@ -45,6 +45,9 @@ class Memory(Protocol):
         that are not ``valid`` must never be learnt from.
         """
 
+    def interrupt(self) -> None:
+        """Note that new episodes begin although none has ended: drop an unfinished rollout."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the content as tensors and plain Python."""
 

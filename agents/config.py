@@ -354,7 +354,7 @@ def _to_bool(value: Any, _schedule: bool) -> bool:
 def _to_str(value: Any, _schedule: bool) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError("not a text")
-    return value if isinstance(value, str) else f"{value:g}"  # as 0.1 beside "auto"
+    return str(value)  # numbers too, as 0.1 beside "auto"
 
 
 def _to_ints(value: Any, _schedule: bool) -> tuple[int, ...]:

@@ -50,6 +50,8 @@ class RolloutMemory:
         self.final_index: list[tuple[int, int]] = []  # (step, env) of the kept successors
         self.final_obs: list[Array] = []
 
+    interrupt = clear  # a rollout whose episodes are gone can't be completed
+
     @property
     def full(self) -> bool:
         """Whether the rollout is complete."""

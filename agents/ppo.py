@@ -105,6 +105,8 @@ class PPO(Algorithm[PPOConfig]):
         rollout = self.policy.look_back(memory)
         memory.clear()
         self.policy.begin_rollout()
+        if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
+            return {}
         learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
         scalars = self._scalars(progress)
 

@@ -52,7 +52,6 @@ COMPARISONS = [
     ("CartPole-v1", 100_000, 10),
     ("Acrobot-v1", 200_000, 5),
     ("Pendulum-v1", 100_000, 20),
-    ("LunarLander-v3", 300_000, 10),
     ("LunarLander-v3", 1_000_000, 5),
 ]
 EPISODES = 100

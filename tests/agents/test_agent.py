@@ -201,3 +201,17 @@ def test_a_plateau_lowers_the_learning_rate() -> None:
 def test_mistakes_are_explained(call: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("name", "config"), [("acer", {}), ("dqn", {"n_envs": 2})])
+def test_native_environments_leave_the_replays_alone(
+    name: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    agent = Agent(name, "CartPole-v1", {**config, "vectorization": "native"}, total_timesteps=2000)
+    agent.learn(700)
+    agent.save(tmp_path / "agent.pt")
+    kept = len(agent.memory)  # type: ignore[arg-type]
+    resumed = Agent.load(tmp_path / "agent.pt")
+    assert len(resumed.memory) == kept > 600  # type: ignore[arg-type]
+    resumed.learn(2000)
+    assert resumed.env_steps >= 2000

@@ -127,3 +127,9 @@ def test_configurations_need_no_torch() -> None:
     code = "import sys, rltune.agents.config, rltune.agents.registry; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_number_given_as_text_keeps_all_its_digits() -> None:
+    from rltune.agents.sac import SACConfig
+
+    assert float(make_config(SACConfig, {"ent_coef": 0.123456789}).ent_coef) == 0.123456789

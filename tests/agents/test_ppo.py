@@ -286,3 +286,18 @@ def test_pendulum_is_learned_with_gsde() -> None:
     agent = Agent("ppo", "Pendulum-v1", zoo, total_timesteps=100_000)
     agent.learn(100_000)
     assert agent.evaluate(20).mean > -300
+
+
+def test_a_rollout_without_a_valid_row_teaches_nothing() -> None:
+    agent = Agent("ppo", "CartPole-v1", {"n_envs": 1, "n_steps": 1}, total_timesteps=100)
+    agent.learn(5)
+    before = agent.algorithm.learner.flat.clone()  # type: ignore[attr-defined]
+    memory = agent.algorithm.make_memory()
+    row = np.zeros(1, np.bool_)
+    obs = np.zeros((1, 4), np.float32)
+    memory.add(
+        obs=obs, action=np.zeros(1), reward=np.zeros(1), terminated=row, truncated=row,
+        next_obs=obs, valid=row,
+    )  # fmt: skip
+    assert agent.algorithm.update(memory, 0.1) == {}
+    assert torch.equal(before, agent.algorithm.learner.flat)  # type: ignore[attr-defined]

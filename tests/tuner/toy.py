@@ -52,6 +52,9 @@ class NoMemory:
     def add(self, **step: Any) -> None:
         """Forget."""
 
+    def interrupt(self) -> None:
+        """Nothing."""
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
