@@ -1,0 +1,460 @@
+"""Hold every agent against Stable-Baselines3: same settings, seeds, budget and evaluation, in turn.
+
+    pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2
+    python scripts/benchmark_agents.py run       # resumable: goes on where it was stopped
+    python scripts/benchmark_agents.py table     # the tables of docs/benchmarks.md
+    python scripts/benchmark_agents.py pictures  # the learning curves, to docs/images
+
+The settings are rl-zoo3's, as search_spaces/ has them, and where it has none the agent's defaults.
+Each training runs in a process of its own with one thread. Speed is environment steps per
+CPU-second of the training alone; the score is the mean return of 100 greedy episodes after it, the
+same starts for both. What was measured is kept in docs/benchmarks/: the reference's runs need not
+be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "benchmarks" / "agents.jsonl"
+IMAGES = ROOT / "docs" / "images"
+EPISODES = 100
+EVALUATION_SEED = 10_000
+BINS = 20  # of a learning curve
+
+
+class Comparison(NamedTuple):
+    """One row of the table; ``preset`` names the settings in the agent's search space."""
+
+    env: str
+    agent: str
+    budget: int  # env steps
+    seeds: int = 5
+    preset: str = "zoo"
+
+
+# Without a reference implementation: ACER and SAC with discrete actions.
+COMPARISONS = [
+    Comparison("CartPole-v1", "a2c", 200_000),
+    Comparison("CartPole-v1", "a2c", 100_000),  # what ACER has to reach
+    Comparison("CartPole-v1", "acer", 100_000),
+    Comparison("CartPole-v1", "dqn", 50_000),
+    Comparison("CartPole-v1", "ppo", 100_000, 10),
+    Comparison("CartPole-v1", "ppo", 150_000, 5, "xagents"),
+    Comparison("CartPole-v1", "trpo", 100_000),
+    Comparison("CartPole-v1", "sac", 100_000),
+    Comparison("Acrobot-v1", "a2c", 200_000),
+    Comparison("Acrobot-v1", "acer", 200_000),
+    Comparison("Acrobot-v1", "dqn", 100_000),
+    Comparison("Acrobot-v1", "ppo", 200_000),
+    Comparison("Acrobot-v1", "trpo", 200_000),
+    Comparison("Pendulum-v1", "a2c", 300_000),
+    Comparison("Pendulum-v1", "ddpg", 15_000),
+    Comparison("Pendulum-v1", "ppo", 100_000, 20),
+    Comparison("Pendulum-v1", "sac", 15_000),
+    Comparison("Pendulum-v1", "td3", 15_000),
+    Comparison("Pendulum-v1", "trpo", 100_000),
+    Comparison("LunarLander-v3", "a2c", 300_000),
+    Comparison("LunarLander-v3", "acer", 300_000),
+    Comparison("LunarLander-v3", "dqn", 100_000),
+    Comparison("LunarLander-v3", "ppo", 300_000),
+    Comparison("LunarLander-v3", "ppo", 1_000_000),
+    Comparison("LunarLanderContinuous-v3", "sac", 60_000, 3),
+    Comparison("LunarLanderContinuous-v3", "td3", 60_000, 3),
+    Comparison("HalfCheetah-v5", "ppo", 300_000, 3),
+    Comparison("HalfCheetah-v5", "trpo", 300_000, 3),
+    Comparison("HalfCheetah-v5", "sac", 50_000, 3),
+    Comparison("HalfCheetah-v5", "td3", 50_000, 3),
+]
+NO_REFERENCE = {("CartPole-v1", "sac"), ("ppo", "xagents")}
+# With the ancestor's setting xagents had a mean reward of 250 after 376,832 steps.
+XAGENTS = dict(
+    n_envs=16, n_steps=1024, batch_size=256, n_epochs=10, learning_rate=3e-4,
+    normalize_observations=False, normalize_rewards=False,
+)  # fmt: skip
+KEYS = ("preset", "env", "agent", "budget", "seed", "library")
+
+
+def settings(agent: str, env: str, preset: str) -> dict[str, Any]:
+    """Return the preset's values for the environment; none where there is no such preset."""
+    from rltune.agents.config import hyperparameters
+    from rltune.agents.registry import agent_class
+    from rltune.space import Space
+
+    if preset == "xagents":
+        return dict(XAGENTS)
+    space = Space.load(agent).checked_against(hyperparameters(agent_class(agent).Config))
+    starts = [start for start in space.starts_for(env) if start.name == preset and start.env]
+    return space.resolve(starts[0].values) if starts else {}
+
+
+# ------------------------------------------------------------------------------------ one training
+
+
+def train_ours(job: dict[str, Any]) -> dict[str, Any]:
+    from rltune.agents.agent import Agent
+
+    values = settings(job["agent"], job["env"], job["preset"])
+    agent = Agent(
+        job["agent"], job["env"], values,
+        total_timesteps=job["budget"], seed=job["seed"], device="cpu",
+    )  # fmt: skip
+    started = cpu_seconds()
+    chunk = agent.learn(job["budget"])
+    seconds = cpu_seconds() - started
+    returns = [e.episode_return for e in chunk.episodes]
+    steps = [e.env_steps for e in chunk.episodes]
+    evaluation = agent.evaluate(EPISODES, seed=EVALUATION_SEED)
+    return outcome(agent.env_steps, seconds, returns, steps, evaluation.returns)
+
+
+def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
+    import gymnasium
+    import torch
+    from rltune.agents.config import config_dict, make_config
+    from rltune.agents.envs import episode_seed
+    from rltune.agents.registry import agent_class
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    torch.set_num_threads(1)
+    values = settings(job["agent"], job["env"], job["preset"])
+    config = config_dict(make_config(agent_class(job["agent"]).Config, values))
+    vec: Any = make_vec_env(job["env"], n_envs=config["n_envs"], seed=job["seed"])
+    if config["normalize_observations"] or config["normalize_rewards"]:
+        vec = VecNormalize(
+            vec, gamma=config["gamma"],
+            norm_obs=config["normalize_observations"], norm_reward=config["normalize_rewards"],
+        )  # fmt: skip
+    returns: list[float] = []
+    steps: list[int] = []
+
+    class Record(BaseCallback):  # type: ignore[misc]
+        def _on_step(self) -> bool:
+            for info in self.locals["infos"]:
+                if "episode" in info:
+                    returns.append(float(info["episode"]["r"]))
+                    steps.append(self.num_timesteps)
+            return True
+
+    found, arguments = sb3_arguments(job["agent"], config, vec.action_space)
+    model = found("MlpPolicy", vec, seed=job["seed"], device="cpu", **arguments)
+    started = cpu_seconds()
+    model.learn(job["budget"], callback=Record())
+    seconds = cpu_seconds() - started
+    scores = []
+    judge = gymnasium.make(job["env"])
+    for number in range(EPISODES):  # the starts that our own evaluation has
+        obs, _ = judge.reset(seed=episode_seed(EVALUATION_SEED, number))
+        score, done = 0.0, False
+        while not done:
+            seen = vec.normalize_obs(obs) if config["normalize_observations"] else obs
+            action, _ = model.predict(seen, deterministic=True)
+            obs, reward, terminated, truncated, _ = judge.step(action)
+            score, done = score + float(reward), terminated or truncated
+        scores.append(score)
+    return outcome(model.num_timesteps, seconds, returns, steps, scores)
+
+
+def sb3_arguments(agent: str, config: dict[str, Any], action_space: Any) -> tuple[Any, Any]:
+    """Return the reference's class and our configuration in its words: every value is said."""
+    import inspect
+
+    import numpy as np
+    import sb3_contrib
+    import stable_baselines3
+    from rltune.agents.networks import ACTIVATIONS
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    module = sb3_contrib if agent == "trpo" else stable_baselines3
+    found = getattr(module, agent.upper())
+    values = dict(config)
+    for name, zero in (("clip_range_vf", None), ("target_kl", None), ("sde_sample_freq", -1)):
+        if values.get(name) == 0:
+            values[name] = zero
+    for name in ("learning_rate", "clip_range"):
+        if isinstance(values.get(name), str):
+            values[name] = linear(float(values[name].removeprefix("lin_")))
+    if isinstance(values.get("ent_coef"), str) and not values["ent_coef"].startswith("auto"):
+        values["ent_coef"] = float(values["ent_coef"])
+    if "n_step" in values:
+        values["n_steps"] = values["n_step"]
+    if agent in ("ddpg", "td3") and values["noise_std"] > 0:
+        size = action_space.shape
+        values["action_noise"] = NormalActionNoise(
+            np.zeros(size), np.full(size, values["noise_std"])
+        )
+    policy: dict[str, Any] = {
+        "net_arch": list(values["net_arch"]),
+        "activation_fn": ACTIVATIONS[values["activation"]],
+        "optimizer_kwargs": {"eps": values["optimizer_eps"]},
+    }
+    if agent in ("a2c", "ppo", "trpo"):
+        policy["ortho_init"] = values["weight_init"] == "orthogonal"
+        policy["log_std_init"] = values["log_std_init"]
+    elif agent == "sac":
+        policy["log_std_init"] = values["log_std_init"]
+    if agent == "a2c":
+        values["use_rms_prop"] = values["optimizer"] == "rmsprop"
+        values["rms_prop_eps"] = values["optimizer_eps"]
+        if values["use_rms_prop"]:
+            del policy["optimizer_kwargs"]
+    known = set(inspect.signature(found).parameters) - {"device", "seed"}
+    arguments = {name: value for name, value in values.items() if name in known}
+    return found, {**arguments, "policy_kwargs": policy}
+
+
+def linear(start: float) -> Callable[[float], float]:
+    return lambda remaining: remaining * start
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def outcome(
+    env_steps: int, seconds: float, returns: list[float], steps: list[int], scores: list[float]
+) -> dict[str, Any]:
+    bins: list[list[float]] = [[] for _ in range(BINS)]
+    for value, at in zip(returns, steps, strict=True):
+        bins[min(BINS - 1, (at - 1) * BINS // env_steps)].append(value)
+    reached = {}
+    for threshold in (250, 475):
+        for end in range(100, len(returns) + 1):
+            if sum(returns[end - 100 : end]) / 100 >= threshold:
+                reached[str(threshold)] = steps[end - 1]
+                break
+    return {
+        "env_steps": env_steps,
+        "cpu_seconds": round(seconds, 2),
+        "steps_per_cpu_second": round(env_steps / seconds, 1),
+        "curve": [round(sum(part) / len(part), 2) if part else None for part in bins],
+        "training_return": sum(returns[-100:]) / max(1, len(returns[-100:])),
+        "score": sum(scores) / len(scores),
+        "mean_of_100_reached": reached,
+    }
+
+
+# ------------------------------------------------------------------------------------ all of them
+
+
+def jobs() -> Iterator[dict[str, Any]]:
+    """Yield the trainings: the first seed of every row, then the second, and so on."""
+    for seed in range(max(comparison.seeds for comparison in COMPARISONS)):
+        for row in COMPARISONS:
+            if seed >= row.seeds:
+                continue
+            for library in ("rltune", "sb3"):
+                alone = row.agent == "acer" or row.preset == "xagents"
+                if library == "sb3" and (alone or (row.env, row.agent) in NO_REFERENCE):
+                    continue
+                yield dict(
+                    preset=row.preset, env=row.env, agent=row.agent, budget=row.budget,
+                    seed=seed, library=library,
+                )  # fmt: skip
+
+
+def run(results: Path, only: dict[str, Any]) -> None:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    done = {tuple(row[key] for key in KEYS) for row in read(results)}
+    for job in jobs():
+        wanted = all(str(job[key]) in values for key, values in only.items() if values)
+        if not wanted or tuple(job[key] for key in KEYS) in done:
+            continue
+        command = [sys.executable, __file__, "one", json.dumps(job)]
+        result = subprocess.run(command, check=False, capture_output=True, text=True)
+        if result.returncode:
+            print(f"{job} failed:\n{result.stderr[-2000:]}", flush=True)
+            continue
+        line = result.stdout.strip().splitlines()[-1]
+        with results.open("a") as file:
+            file.write(line + "\n")
+        row = json.loads(line)
+        print(*(row[key] for key in KEYS), f"score {row['score']:.1f}", flush=True)
+
+
+def one(job: dict[str, Any]) -> None:
+    row = train_ours(job) if job["library"] == "rltune" else train_sb3(job)
+    names = ["rltune", "torch", "gymnasium"]
+    if job["library"] == "sb3":
+        names = ["sb3-contrib" if job["agent"] == "trpo" else "stable-baselines3", *names[1:]]
+    versions = {name: version(name) for name in names}
+    print(json.dumps({**job, **row, "when": time.strftime("%Y-%m-%d"), "versions": versions}))
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    if not results.exists():
+        return []
+    return [json.loads(line) for line in results.read_text().splitlines()]
+
+
+def area(row: dict[str, Any]) -> float:
+    """Return the mean of the learning curve: the training returns of equal parts of the steps."""
+    known = [value for value in filled(row["curve"]) if value is not None]
+    return float(sum(known) / len(known))
+
+
+def filled(curve: list[float | None]) -> list[float | None]:
+    """Return the curve with parts in which no episode ended as the part before."""
+    result: list[float | None] = []
+    for value in curve:
+        result.append(result[-1] if value is None and result else value)
+    return result
+
+
+Group = dict[str, list[dict[str, Any]]]  # by library
+
+
+def grouped(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str, int], Group]:
+    groups: dict[tuple[str, str, str, int], Group] = {}
+    for row in rows:
+        key = (row["env"], row["agent"], row["preset"], row["budget"])
+        groups.setdefault(key, {}).setdefault(row["library"], []).append(row)
+    order = {(c.env, c.agent, c.preset, c.budget): i for i, c in enumerate(COMPARISONS)}
+    return dict(sorted(groups.items(), key=lambda item: order[item[0]]))
+
+
+def table(results: Path) -> None:
+    rows = read(results)
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    versions = sorted({f"{n} {v}" for row in rows for n, v in row["versions"].items()})
+    print(f"{max(row['when'] for row in rows)}; {', '.join(versions)}; {machine}\n")
+    print(
+        "| environment | agent | env steps | seeds | score: ours | the reference's | area: ours "
+        "| the reference's | speed |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for (env, agent, preset, _), group in grouped(rows).items():
+        ours, theirs = group.get("rltune", []), group.get("sb3", [])
+        if not ours:
+            continue
+        counts = str(len(ours)) if len(ours) == len(theirs) or not theirs else (
+            f"{len(ours)}, {len(theirs)}"
+        )  # fmt: skip
+        speed = f"{speed_of(ours) / speed_of(theirs):.1f} x" if theirs else ""
+        name = agent if preset == "zoo" else f"{agent} ({preset})"
+        cells = [env, name, f"{ours[0]['env_steps']:,}", counts]
+        for value in (lambda row: float(row["score"]), area):
+            mine, reference = interval(ours, value), interval(theirs, value)
+            below = mine is not None and reference is not None and mine[0] < reference[1]
+            cells += [shown(mine) + (" **below**" if below else ""), shown(reference)]
+        print("| " + " | ".join([*cells, speed]) + " |")
+    for (env, agent, preset, _), group in grouped(rows).items():
+        if env == "CartPole-v1" and agent == "ppo":
+            for library, mine in group.items():
+                print(f"\n{reached(library, preset, mine)}")
+
+
+def speed_of(rows: list[dict[str, Any]]) -> float:
+    from statistics import median
+
+    return median(row["steps_per_cpu_second"] for row in rows)
+
+
+def interval(
+    rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]
+) -> tuple[float, float, float] | None:
+    """Return interquartile mean, lower and upper end of its 95 % interval."""
+    from rltune.stats import bootstrap_interval, iqm
+
+    if not rows:
+        return None
+    values = [value(row) for row in rows]
+    low, high = bootstrap_interval(values)
+    return iqm(values), low, high
+
+
+def shown(values: tuple[float, float, float] | None) -> str:
+    return f"{values[0]:.1f} [{values[1]:.1f}, {values[2]:.1f}]" if values else "-"
+
+
+def reached(library: str, preset: str, rows: list[dict[str, Any]]) -> str:
+    from statistics import median
+
+    threshold = "475" if preset == "zoo" else "250"
+    found = [row["mean_of_100_reached"].get(threshold) for row in rows]
+    steps = [value for value in found if value is not None]
+    at = f", median {median(steps):,.0f} env steps" if steps else ""
+    return (
+        f"{library}, ppo, CartPole-v1, {preset} settings: the mean of 100 training episodes "
+        f"reached {threshold} in {len(steps)} of {len(rows)} seeds{at}."
+    )
+
+
+def pictures(results: Path, images: Path) -> None:
+    """Draw the learning curves of each environment: means over the seeds, and the range of them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import numpy as np
+    from matplotlib import pyplot
+
+    groups = grouped(read(results))
+    for env in dict.fromkeys(key[0] for key in groups):
+        mine = {key: group for key, group in groups.items() if key[0] == env}
+        columns = min(3, len(mine))
+        lines = -(-len(mine) // columns)
+        figure, axes = pyplot.subplots(
+            lines, columns, figsize=(4.2 * columns, 3.0 * lines), squeeze=False
+        )
+        for axis, ((_, agent, preset, budget), group) in zip(axes.flat, mine.items(), strict=False):
+            for library, colour in (("sb3", "tab:orange"), ("rltune", "tab:blue")):
+                if library not in group:
+                    continue
+                curves = np.array([filled(row["curve"]) for row in group[library]], float)
+                at = (np.arange(BINS) + 0.5) / BINS * budget / 1000
+                label = f"{library}, {len(curves)} seeds"
+                axis.plot(at, np.nanmean(curves, 0), color=colour, label=label)
+                axis.fill_between(
+                    at, np.nanmin(curves, 0), np.nanmax(curves, 0), color=colour, alpha=0.15, lw=0
+                )
+            axis.set_title(agent if preset == "zoo" else f"{agent} ({preset})", fontsize=10)
+            axis.set_xlabel("thousand env steps", fontsize=8)
+            axis.tick_params(labelsize=8)
+            axis.legend(fontsize=7, frameon=False)
+        for axis in axes.flat[len(mine) :]:
+            axis.set_visible(False)
+        figure.suptitle(f"{env}: training returns, mean and range over seeds", fontsize=11)
+        figure.tight_layout()
+        path = images / f"benchmark-{env.split('/')[-1]}.png"
+        figure.savefig(path, dpi=110)
+        pyplot.close(figure)
+        print(path.relative_to(ROOT))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("run", "table", "pictures", "one"))
+    parser.add_argument("job", nargs="?")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    for name in KEYS:
+        parser.add_argument(f"--{name}", nargs="+", help="only these")
+    args = parser.parse_args()
+    if args.what == "one":
+        one(json.loads(args.job))
+    elif args.what == "run":
+        run(args.results, {key: getattr(args, key) for key in KEYS})
+    elif args.what == "table":
+        table(args.results)
+    else:
+        pictures(args.results, IMAGES)
+
+
+if __name__ == "__main__":
+    main()
