@@ -21,6 +21,7 @@ from rltune.agents.envs import Envs, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.registry import agent_class
+from rltune.agents.seen import Parts
 
 Array = NDArray[Any]
 # Greedy episodes run side by side, so many at most.
@@ -191,9 +192,11 @@ class Agent:
         self.memory = self.algorithm.make_memory()
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
-        shape = spaces.observation.shape
-        if config.normalize_observations and shape is not None and len(shape) == 1:
-            self.observations = ObservationNormalizer(shape)
+        parts = Parts(spaces.observation)
+        if config.normalize_observations and len(parts.shape) == 1:
+            shape = spaces.observation.shape
+            assert shape is not None
+            self.observations = ObservationNormalizer(shape, n_rest=parts.n_mask)
         if config.normalize_rewards:
             self.rewards = RewardNormalizer(config.n_envs, config.gamma)
         self.monitor = Monitor(self.controls)
@@ -494,7 +497,7 @@ def resolve_device(device: str, spaces: Spaces) -> str:
 
     Small networks on vectors are faster on a CPU, and there on one thread.
     """
-    images = len(spaces.observation.shape or ()) == 3
+    images = len(Parts(spaces.observation).shape) == 3
     if device == "auto":
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
     if device == "cpu" and not images:

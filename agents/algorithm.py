@@ -90,11 +90,10 @@ class Algorithm(ABC, Generic[C]):
         """Return an empty memory of the kind that ``update`` reads."""
 
     @abstractmethod
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` of shape (n, ...); greedy unless explore.
 
+        Where the environment offers action masks, they stand in ``obs`` (`rltune.agents.seen`).
         Without ``explore`` neither generators nor any other state may change.
         """
 

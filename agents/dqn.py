@@ -23,6 +23,7 @@ from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
 from rltune.agents.replay import Batch, ReplayMemory
 from rltune.agents.schedules import value_at
+from rltune.agents.seen import choose
 from torch import Tensor, nn
 
 LARGE = 8192  # transitions that are drawn at once
@@ -157,7 +158,7 @@ class DQN(Algorithm[DQNConfig]):
         self.learner = Learner(self.nets, config)
         self.target = Target(self.nets)
         self.scalars = Scalars(torch.tensor(config.huber_delta, device=self.device))
-        self.is_image = len(spaces.observation.shape or ()) == 3
+        self.is_image = len(self.nets.parts.shape) == 3
         self.env_steps = 0  # up to the last update
         self.acted = 0  # actions to explore with
         self.epsilon = config.exploration_initial_eps
@@ -182,29 +183,28 @@ class DQN(Algorithm[DQNConfig]):
         return ReplayMemory(config.buffer_size, self.spaces, (), np.int64, **arguments)
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the actions for ``obs`` (n, ...); with ``explore``, each row is random or not."""
-        if mask is not None:
-            raise NotImplementedError("dqn knows no action masks yet")
         n = len(obs)
+        seen = torch.as_tensor(obs, device=self.device)
         if not explore:
-            return self._greedy(obs, None)
+            return self._greedy(seen, None)
         warming_up = self.acted < self.config.learning_starts
         self.acted += n
         epsilon = 1.0 if warming_up else 0.0 if self.config.noisy else self.epsilon
-        drawn = torch.rand(2, n, generator=self.generator, device=self.device).cpu().numpy()
+        uniform = torch.rand(2, n, generator=self.generator, device=self.device)
+        drawn = uniform.cpu().numpy()
         is_random = drawn[0] < epsilon
         action: NDArray[Any] = (drawn[1] * self.nets.n_actions).astype(np.int64)
+        if self.nets.parts.n_mask:
+            action = choose(uniform[1], self.nets.parts.mask(seen)).cpu().numpy()
         if is_random.all():
             return action
-        greedy = self._greedy(obs, self.nets.draw_noise(self.generator, n))
+        greedy = self._greedy(seen, self.nets.draw_noise(self.generator, n))
         return np.where(is_random, action, greedy)
 
-    def _greedy(self, obs: NDArray[Any], noise: Tensor | None) -> NDArray[Any]:
-        outputs = self.nets(torch.as_tensor(obs, device=self.device), noise)
-        action: NDArray[Any] = self.nets.returns.values(outputs).argmax(-1).cpu().numpy()
+    def _greedy(self, obs: Tensor, noise: Tensor | None) -> NDArray[Any]:
+        action: NDArray[Any] = self.nets.best(self.nets(obs, noise), obs).cpu().numpy()
         return action
 
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
@@ -270,7 +270,7 @@ class DQN(Algorithm[DQNConfig]):
         learning, valuing, choosing = (None, None, None) if noise is None else noise
         outputs = self.target.module(batch.next_obs, valuing)
         chooser = self.nets(batch.next_obs, choosing) if self.config.double else outputs
-        best = self.nets.returns.values(chooser).argmax(-1)
+        best = self.nets.best(chooser, batch.next_obs)
         target = self.nets.returns.target(batch.reward, batch.discount, pick(outputs, best))
         return Lesson(batch.obs, batch.action, target, batch.weight, batch.slot, learning)
 

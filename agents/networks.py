@@ -15,6 +15,7 @@ from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import Distribution, Gaussian
 from rltune.agents.errors import UserError
+from rltune.agents.seen import Parts
 from torch import Tensor, nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -114,11 +115,13 @@ class NatureCNN(nn.Module):
 def make_encoder(spaces: Spaces, kind: str) -> Flat | NatureCNN:
     """Return what reads the observations: ``mlp``, ``nature_cnn``, or for ``auto`` what fits.
 
+    It reads the observations alone, without masks: `Parts.observation` gives them.
+
     Raises:
         UserError: nature_cnn for observations that are no images of at least 36 x 36.
     """
-    shape, dtype = spaces.observation.shape, spaces.observation.dtype
-    assert shape is not None
+    parts = Parts(spaces.observation)
+    shape, dtype = parts.shape, parts.observation_space.dtype
     assert dtype is not None
     is_image = len(shape) == 3 and min(shape[1:]) >= 36
     if kind == "nature_cnn" and not is_image:
@@ -199,6 +202,7 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.distribution = distribution
+        self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
         # The convolutional encoder ends in a hidden layer of its own (as in SB3).
@@ -211,10 +215,20 @@ class ActorCritic(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution's parameters (batch, n_params) and the values (batch,)."""
-        features = self.encoder(obs)
-        return self.actor(features), self.critic(features).squeeze(-1)
+        features = self.features(obs)
+        params = self.parts.allow(self.actor(features), obs)
+        return params, self.critic(features).squeeze(-1)
+
+    def features(self, obs: Tensor) -> Tensor:
+        """Return what actor and critic read: (batch, n_features)."""
+        features: Tensor = self.encoder(self.parts.observation(obs))
+        return features
+
+    def params(self, obs: Tensor) -> Tensor:
+        """Return the distribution's parameters: (batch, n_params)."""
+        return self.parts.allow(self.actor(self.features(obs)), obs)
 
     def value(self, obs: Tensor) -> Tensor:
         """Return the values: (batch,)."""
-        values: Tensor = self.critic(self.encoder(obs)).squeeze(-1)
+        values: Tensor = self.critic(self.features(obs)).squeeze(-1)
         return values

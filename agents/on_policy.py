@@ -78,14 +78,11 @@ class Policy:
         )
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        if mask is not None:
-            raise NotImplementedError("on-policy agents know no action masks yet")
-        latent = self.nets.actor.torso(self.nets.encoder(self.tensor(obs)))
-        params = self.nets.actor.params(latent)
+        seen = self.tensor(obs)
+        latent = self.nets.actor.torso(self.nets.features(seen))
+        params = self.nets.parts.allow(self.nets.actor.params(latent), seen)
         if not explore:
             action = self.distribution.mode(params)
         elif self.config.use_sde and self.nets.actor.std == "sde":

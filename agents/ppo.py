@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, Spaces
@@ -94,11 +93,9 @@ class PPO(Algorithm[PPOConfig]):
         """Return an empty rollout memory."""
         return self.policy.make_memory()
 
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        return self.policy.act(obs, explore=explore, mask=mask)
+        return self.policy.act(obs, explore=explore)
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""

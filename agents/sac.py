@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
@@ -25,6 +24,7 @@ from rltune.agents.learner import Learner, Target
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.replay import Batch, ReplayMemory
 from rltune.agents.schedules import value_at
+from rltune.agents.seen import Parts
 from torch import Tensor, nn
 
 
@@ -147,11 +147,13 @@ class SAC(Algorithm[SACConfig]):
         self.temperature_learner = Learner(self.temperature, config)
         self.target = Target(critics)
         self.nets = Nets(actor, critics, self.target.module)
+        self.parts = Parts(spaces.observation)
         auto = config.target_entropy == "auto"
         entropy = (
             actor.target_entropy() if auto else _number("target_entropy", config.target_entropy)
         )
         self.target_entropy = torch.tensor(entropy, device=self.device)
+        self.entropy_follows_masks = auto and self.parts.n_mask > 0
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0  # with gSDE's noise functions, since the last update
         self.acted = 0  # env steps of exploration
@@ -170,9 +172,7 @@ class SAC(Algorithm[SACConfig]):
         )
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
         n, actor = len(obs), self.nets.actor
         seen = torch.from_numpy(obs).to(self.device)
@@ -180,6 +180,9 @@ class SAC(Algorithm[SACConfig]):
             return self.scale.to_space(actor(seen))
         self.acted += n
         if self.acted - n < self.config.learning_starts:
+            if isinstance(self.scale, Choices) and self.parts.n_mask:
+                mask = self.parts.mask(seen)
+                return self.scale.to_space(self.scale.random(n, self.generator, mask))
             return self.scale.to_space(self.scale.random(n, self.generator))
         if not isinstance(actor, SquashedGaussian) or not actor.use_sde:
             return self.scale.to_space(actor.explore(seen, self.generator))
@@ -201,7 +204,7 @@ class SAC(Algorithm[SACConfig]):
             self.n_updates += 1
             batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
             ent_coef = self.temperature.log.detach().exp().squeeze()
-            scalars = Scalars(ent_coef, self.target_entropy)
+            scalars = Scalars(ent_coef, self._target_entropy(batch.obs))
             loss, critic_metrics = critic_loss(self.nets, batch, scalars)
             self.critic_learner.step(loss, learning_rate)
             loss, actor_metrics = actor_loss(self.nets, batch, scalars)
@@ -214,6 +217,13 @@ class SAC(Algorithm[SACConfig]):
                 self.target.follow(self.critic_learner, self.config.tau)
             history.append({**critic_metrics, **actor_metrics, "ent_coef": ent_coef})
         return {**means(history), "learning_rate": learning_rate}
+
+    def _target_entropy(self, obs: Tensor) -> Tensor:
+        """Return what a learned temperature aims at."""
+        actor = self.nets.actor
+        if self.entropy_follows_masks and isinstance(actor, FactoredCategorical):
+            return actor.masked_target_entropy(obs)
+        return self.target_entropy
 
     def _transitions(self, batch: Batch) -> Transitions:
         actor, n = self.nets.actor, len(batch.reward)
