@@ -93,8 +93,9 @@ class Masked(gymnasium.Wrapper[Array, Any, Any, Any]):
         return self._joined(obs, bits), reward, terminated, truncated, _without_mask(info)
 
     def _joined(self, obs: Array, bits: Array) -> Array:
-        joined: Array = np.concatenate([np.reshape(obs, -1), bits])
-        return joined.astype(self.observation_space.dtype)
+        dtype = self.observation_space.dtype
+        joined: Array = np.concatenate([np.reshape(obs, -1), bits]).astype(dtype)
+        return joined
 
     def _bits(self, info: Mapping[str, Any]) -> Array:
         if info.get(KEY) is None:
@@ -102,8 +103,8 @@ class Masked(gymnasium.Wrapper[Array, Any, Any, Any]):
                 f"environment {self._name!r} offers an action_mask only sometimes; {HOW}"
             )
         mask = info[KEY]
-        bits = np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
-        bits = bits.reshape(-1) != 0
+        flat = np.concatenate(mask) if isinstance(mask, tuple) else np.reshape(mask, -1)
+        bits: Array = flat != 0
         if len(bits) != self._n_bits:
             raise UserError(
                 f"environment {self._name!r}: its action_mask has {len(bits)} entries, but "
