@@ -20,6 +20,7 @@ from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
+from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
 from rltune.agents.seen import Parts
 
@@ -189,7 +190,10 @@ class Agent:
         )
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
+        if self.algorithm.state_size and config.vectorization == "native":
+            raise UserError("an LSTM needs vectorization sync or async; native is for others")
         self.memory = self.algorithm.make_memory()
+        self._recall = Recall(self.algorithm)
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
         parts = Parts(spaces.observation)
@@ -266,7 +270,7 @@ class Agent:
             if self.config.vectorization == "native":
                 self._obs = self._normalise(self._envs.obs)
         elif self._obs is None:
-            self._obs = self._normalise(self._envs.reset())
+            self._obs = self._recall.first(self._normalise(self._envs.reset()))
 
     @property
     def stop_reason(self) -> str | None:
@@ -296,7 +300,7 @@ class Agent:
         """Do one step of all environments, and an update when it is time for one."""
         progress = self._progress
         assert self._obs is not None
-        action = self.algorithm.act(self._obs, explore=True)
+        action = self._recall.act(self._obs, explore=True)
         step = self._envs.step(action)
         self._remember(self._obs, action, step)
         env_steps = int(np.count_nonzero(step.valid))
@@ -323,6 +327,8 @@ class Agent:
             next_obs = self.observations.normalize(step.next_obs)
         if self.rewards is not None:
             reward = self.rewards.normalize(reward, step.terminated | step.truncated, step.valid)
+        if self.algorithm.state_size:
+            obs, next_obs = self._with_states(obs, next_obs, step)
         self.memory.add(
             obs=acted_on,
             action=action,
@@ -333,6 +339,11 @@ class Agent:
             valid=step.valid,
         )
         self._obs = obs
+
+    def _with_states(self, obs: Array, next_obs: Array, step: Transition) -> tuple[Array, Array]:
+        """Return both as a recurrent algorithm sees them."""
+        ended = step.terminated | step.truncated
+        return self._recall.seen(obs, ended), self._recall.seen(next_obs, np.zeros_like(ended))
 
     def _normalise(self, obs: Array) -> Array:
         """Normalise observations to act on; the running statistics learn from them."""
@@ -355,6 +366,10 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- evaluation
 
+    def normalised(self, obs: Array) -> Array:
+        """Return observations (n, ...) as training normalises them; nothing is learned from it."""
+        return obs if self.observations is None else self.observations.normalize(obs)
+
     def evaluate(
         self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
     ) -> Evaluation:
@@ -372,11 +387,11 @@ class Agent:
         envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
         results: dict[int, tuple[float, int]] = {}
         try:
-            obs = envs.reset()
+            recall = Recall(self.algorithm)
+            seen = recall.first(self.normalised(envs.reset()))
             while len(results) < episodes:
-                seen = obs if self.observations is None else self.observations.normalize(obs)
-                step = envs.step(self.algorithm.act(seen, explore=False))
-                obs = step.obs
+                step = envs.step(recall.act(seen, explore=False))
+                seen = recall.seen(self.normalised(step.obs), step.terminated | step.truncated)
                 results.update(
                     {
                         finished.number: (finished.episode_return, finished.length)

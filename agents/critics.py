@@ -17,6 +17,7 @@ from rltune.agents.config import OffPolicyConfig
 from rltune.agents.distributions import MultiCategorical
 from rltune.agents.errors import UserError
 from rltune.agents.networks import HIDDEN_GAIN, LOG_STD_RANGE, initialise, make_encoder, mlp
+from rltune.agents.recurrent import Reader, make_core
 from rltune.agents.seen import Parts, choose
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh
@@ -24,6 +25,8 @@ from torch.nn.functional import hardtanh
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 # Keeps the logarithm of the squashing's slope, and gSDE's variance, away from 0.
 EPSILON = 1e-6
+# Which of the recurrent states is whose.
+ACTOR, CRITICS = 0, 1
 # The part of the largest entropy that choices aim at.
 ALMOST = 0.98
 # gSDE's means are kept in this range, as in SB3: the noise must be able to reach both sides.
@@ -130,25 +133,29 @@ def head(n_in: int, n_out: int, config: OffPolicyConfig, generator: torch.Genera
     return layer
 
 
-class Torso(nn.Module):
+class Torso(Reader):
     """Hidden layers on top of the encoded observation; ``size`` is how many numbers come out."""
 
     def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
-        sizes = [self.encoder.size, *config.net_arch]
+        self.core = make_core(self.parts, self.encoder.size, ACTOR)
+        size = self.encoder.size if self.core is None else self.core.size
+        sizes = [size, *config.net_arch]
         self.layers = mlp(sizes, config.activation)
         self.size = sizes[-1]
         initialise(self, HIDDEN_GAIN, config.weight_init, generator)
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return (batch, size)."""
-        latent: Tensor = self.layers(self.encoder(self.parts.observation(obs)))
+        latent: Tensor = self.layers(self.read(obs))
         return latent
 
 
-class Critics(nn.Module):
+class Critics(Reader):
     """Q-networks side by side that differ in their weights alone.
 
     Their products stay apart: stacked into one batched product they were no faster on a CPU.
@@ -175,7 +182,12 @@ class Critics(nn.Module):
         self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        sizes = [self.encoder.size + n_actions, *config.net_arch]
+        self.core = make_core(self.parts, self.encoder.size, CRITICS)
+        size = self.encoder.size
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
+            size = self.core.size
+        sizes = [size + n_actions, *config.net_arch]
         self.networks = nn.ModuleList()
         for _ in range(n_critics):
             hidden = mlp(sizes, config.activation)
@@ -195,7 +207,7 @@ class Critics(nn.Module):
         return values
 
     def _seen(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        features: Tensor = self.encoder(self.parts.observation(obs))
+        features = self.read(obs)
         return features if action is None else torch.cat([features, action], 1)
 
 

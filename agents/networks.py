@@ -15,6 +15,7 @@ from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import Distribution, Gaussian
 from rltune.agents.errors import UserError
+from rltune.agents.recurrent import Reader, make_core
 from rltune.agents.seen import Parts
 from torch import Tensor, nn
 
@@ -190,8 +191,11 @@ class Actor(nn.Module):
         return noise * self.log_std.exp()
 
 
-class ActorCritic(nn.Module):
-    """An actor and a critic with torsos of their own; images share the convolutional encoder."""
+class ActorCritic(Reader):
+    """An actor and a critic with torsos of their own; images share the convolutional encoder.
+
+    They share the LSTM too, where there is one.
+    """
 
     def __init__(
         self,
@@ -205,30 +209,30 @@ class ActorCritic(nn.Module):
         self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
+        self.core = make_core(self.parts, self.encoder.size)
+        size = self.encoder.size
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
+            size = self.core.size
         # The convolutional encoder ends in a hidden layer of its own (as in SB3).
         hidden = () if isinstance(self.encoder, NatureCNN) else config.net_arch
-        self.actor = Actor(self.encoder.size, hidden, distribution, config, generator)
-        sizes = [self.encoder.size, *hidden]
+        self.actor = Actor(size, hidden, distribution, config, generator)
+        sizes = [size, *hidden]
         self.critic = nn.Sequential(mlp(sizes, config.activation), nn.Linear(sizes[-1], 1))
         initialise(self.critic[0], HIDDEN_GAIN, config.weight_init, generator)
         initialise(self.critic[1], 1.0, config.weight_init, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution's parameters (batch, n_params) and the values (batch,)."""
-        features = self.features(obs)
+        features = self.read(obs)
         params = self.parts.allow(self.actor(features), obs)
         return params, self.critic(features).squeeze(-1)
 
-    def features(self, obs: Tensor) -> Tensor:
-        """Return what actor and critic read: (batch, n_features)."""
-        features: Tensor = self.encoder(self.parts.observation(obs))
-        return features
-
     def params(self, obs: Tensor) -> Tensor:
         """Return the distribution's parameters: (batch, n_params)."""
-        return self.parts.allow(self.actor(self.features(obs)), obs)
+        return self.parts.allow(self.actor(self.read(obs)), obs)
 
     def value(self, obs: Tensor) -> Tensor:
         """Return the values: (batch,)."""
-        values: Tensor = self.critic(self.features(obs)).squeeze(-1)
+        values: Tensor = self.critic(self.read(obs)).squeeze(-1)
         return values

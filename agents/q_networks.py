@@ -16,6 +16,7 @@ from rltune.agents.networks import (
     make_encoder,
     mlp,
 )
+from rltune.agents.recurrent import Reader, make_core
 from rltune.agents.seen import Parts
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -213,7 +214,7 @@ class _Convolutions(nn.Module):
         return features
 
 
-class QNetwork(nn.Module):
+class QNetwork(Reader):
     """Says about each action what its return is: its mean, or its distribution.
 
     With ``dueling`` (Wang et al. 2016, arXiv:1511.06581) the last hidden layer is there twice: for
@@ -243,6 +244,10 @@ class QNetwork(nn.Module):
             self.encoder = convolutions = _Convolutions(encoder)
             size = convolutions.size
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
+        self.core = make_core(self.parts, size)
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
+            size = self.core.size
         shared = [size, *hidden[:-1]]
         self.torso = mlp(shared, config.activation)
         initialise(self.torso, HIDDEN_GAIN, config.weight_init, generator)
@@ -258,7 +263,7 @@ class QNetwork(nn.Module):
             obs: (batch, ...)
             noise: what `draw_noise` gave; None: the noisy layers' means
         """
-        features = self.torso(self.encoder(self.parts.observation(obs)))
+        features = self.torso(self.read(obs))
         advantage: Tensor = self.advantage(features, noise)
         advantage = advantage.reshape(-1, self.n_actions, self.n_outputs)
         if self.value is None:

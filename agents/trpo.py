@@ -226,7 +226,7 @@ class TRPO(Algorithm[TRPOConfig]):
     def _update_critic(self, rollout: Rollout, learning_rate: float) -> dict[str, float]:
         """Fit the values to the targets."""
         with torch.no_grad():
-            features = self.nets.features(rollout.obs)
+            features = self.nets.read(rollout.obs)
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.n_critic_updates):
             for index in torch.split(self._shuffled(len(features)), self.config.batch_size):

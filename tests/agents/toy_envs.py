@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 
 
 class Toy(gymnasium.Env[Any, Any]):
@@ -180,3 +181,45 @@ class FencedPicture(Picture):
         assert self.mask[action]
         obs, reward, terminated, truncated, _ = super().step(action)
         return obs, reward, terminated, truncated, self._info()
+
+
+class Remember(gymnasium.Env[Any, Any]):
+    """Shows a sign in the first step; the last of ``length`` actions has to name it."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int = 4) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.sign = int(self.np_random.integers(2))
+        return np.array([2 * self.sign - 1, 0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        over = self.steps == self.length
+        reward = float(over and action == self.sign)
+        return np.array([0, self.steps == self.length - 1], np.float32), reward, over, False, {}
+
+
+class Still(CartPoleEnv):
+    """CartPole without velocities: two numbers, position and angle, as in a photograph."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        space = self.observation_space
+        assert isinstance(space, spaces.Box)
+        self.observation_space = spaces.Box(space.low[::2], space.high[::2])
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = super().reset(**kwargs)
+        self.steps = 0
+        return obs[::2], info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, _, info = super().step(action)
+        self.steps += 1
+        return obs[::2], reward, terminated, self.steps >= 500, info
