@@ -13,6 +13,7 @@ from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory import RolloutMemory
 from rltune.agents.on_policy import Policy, Rollout, means
+from rltune.agents.recurrent import whole_sequences, with_states
 from rltune.agents.schedules import value_at
 from torch import Tensor, nn
 
@@ -37,6 +38,12 @@ class A2CConfig(OnPolicyConfig):
         help="lambda of the generalised advantage estimate; 1: the paper's n-step returns",
     )
     normalize_advantage: bool = hp(False, help="normalise the advantages of each rollout")
+    lstm_size: int = hp(
+        0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
+    )
+    sequence_length: int = hp(
+        0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
+    )
 
 
 class Scalars(NamedTuple):
@@ -72,7 +79,10 @@ class A2C(Algorithm[A2CConfig]):
     def __init__(
         self, config: A2CConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
     ) -> None:
+        spaces = with_states(spaces, config.lstm_size)
         super().__init__(config, spaces, seed=seed, device=device)
+        self.state_size = 2 * config.lstm_size
+        self.sequence_length = whole_sequences(config.n_steps, config.sequence_length)
         self.update_every = config.n_steps * spaces.n_envs
         self.policy = Policy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
@@ -86,11 +96,13 @@ class A2C(Algorithm[A2CConfig]):
         """Return an empty rollout memory."""
         return self.policy.make_memory()
 
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        return self.policy.act(obs, explore=explore, mask=mask)
+        return self.policy.act(obs, explore=explore)
+
+    def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the LSTM's states after ``obs``: (n, state_size)."""
+        return self.policy.next_state(obs)
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Take one gradient step on a full rollout and clear it."""
@@ -100,6 +112,8 @@ class A2C(Algorithm[A2CConfig]):
         if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
             return {}
         batch = rollout.normalised() if self.config.normalize_advantage else rollout
+        if self.state_size:
+            batch = batch.sequences(self.spaces.n_envs, self.sequence_length).flat()
         learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
 
         loss, metrics = a2c_loss(self.nets, batch, self.scalars)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from rltune.agents.learner import Learner, Target
 from rltune.agents.networks import HIDDEN_GAIN, NatureCNN, initialise, make_encoder, mlp
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.schedules import value_at
+from rltune.agents.seen import Parts
 from rltune.agents.segments import SegmentMemory, Segments
 from torch import Tensor, nn
 
@@ -82,6 +82,7 @@ class ACERNet(nn.Module):
         self, spaces: Spaces, n_actions: int, config: ACERConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
+        self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
         # The convolutional encoder ends in a hidden layer of its own.
         hidden = () if isinstance(self.encoder, NatureCNN) else config.net_arch
@@ -97,13 +98,13 @@ class ACERNet(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the policy's logits and the action values, each (batch, n_actions)."""
-        features = self.encoder(obs)
-        return self.actor(features), self.critic(features)
+        features = self.encoder(self.parts.observation(obs))
+        return self.parts.allow(self.actor(features), obs), self.critic(features)
 
     def logits(self, obs: Tensor) -> Tensor:
         """Return the policy's logits: (batch, n_actions)."""
-        logits: Tensor = self.actor(self.encoder(obs))
-        return logits
+        logits: Tensor = self.actor(self.encoder(self.parts.observation(obs)))
+        return self.parts.allow(logits, obs)
 
     def value(self, obs: Tensor) -> Tensor:
         """Return the expected action value: (batch,)."""
@@ -242,12 +243,8 @@ class ACER(Algorithm[ACERConfig]):
         return SegmentMemory(config.buffer_size, config.n_steps, self.spaces, self.n_actions)
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the actions for ``obs`` (n, ...); the most likely ones unless ``explore``."""
-        if mask is not None:
-            raise NotImplementedError("acer knows no action masks")
         logits = self.nets.logits(torch.from_numpy(obs).to(self.device))
         if explore:
             noise = self.distribution.noise(len(obs), self.generator)

@@ -20,7 +20,9 @@ from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
+from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
+from rltune.agents.seen import Parts
 
 Array = NDArray[Any]
 # Greedy episodes run side by side, so many at most.
@@ -188,12 +190,17 @@ class Agent:
         )
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
+        if self.algorithm.state_size and config.vectorization == "native":
+            raise UserError("an LSTM needs vectorization sync or async; native is for others")
         self.memory = self.algorithm.make_memory()
+        self._recall = Recall(self.algorithm)
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
-        shape = spaces.observation.shape
-        if config.normalize_observations and shape is not None and len(shape) == 1:
-            self.observations = ObservationNormalizer(shape)
+        parts = Parts(spaces.observation)
+        if config.normalize_observations and len(parts.shape) == 1:
+            shape = spaces.observation.shape
+            assert shape is not None
+            self.observations = ObservationNormalizer(shape, n_rest=parts.n_mask)
         if config.normalize_rewards:
             self.rewards = RewardNormalizer(config.n_envs, config.gamma)
         self.monitor = Monitor(self.controls)
@@ -263,7 +270,7 @@ class Agent:
             if self.config.vectorization == "native":
                 self._obs = self._normalise(self._envs.obs)
         elif self._obs is None:
-            self._obs = self._normalise(self._envs.reset())
+            self._obs = self._recall.first(self._normalise(self._envs.reset()))
 
     @property
     def stop_reason(self) -> str | None:
@@ -293,7 +300,7 @@ class Agent:
         """Do one step of all environments, and an update when it is time for one."""
         progress = self._progress
         assert self._obs is not None
-        action = self.algorithm.act(self._obs, explore=True)
+        action = self._recall.act(self._obs, explore=True)
         step = self._envs.step(action)
         self._remember(self._obs, action, step)
         env_steps = int(np.count_nonzero(step.valid))
@@ -320,6 +327,8 @@ class Agent:
             next_obs = self.observations.normalize(step.next_obs)
         if self.rewards is not None:
             reward = self.rewards.normalize(reward, step.terminated | step.truncated, step.valid)
+        if self.algorithm.state_size:
+            obs, next_obs = self._with_states(obs, next_obs, step)
         self.memory.add(
             obs=acted_on,
             action=action,
@@ -330,6 +339,11 @@ class Agent:
             valid=step.valid,
         )
         self._obs = obs
+
+    def _with_states(self, obs: Array, next_obs: Array, step: Transition) -> tuple[Array, Array]:
+        """Return both as a recurrent algorithm sees them."""
+        ended = step.terminated | step.truncated
+        return self._recall.seen(obs, ended), self._recall.seen(next_obs, np.zeros_like(ended))
 
     def _normalise(self, obs: Array) -> Array:
         """Normalise observations to act on; the running statistics learn from them."""
@@ -352,6 +366,10 @@ class Agent:
 
     # ---------------------------------------------------------------------------------- evaluation
 
+    def normalised(self, obs: Array) -> Array:
+        """Return observations (n, ...) as training normalises them; nothing is learned from it."""
+        return obs if self.observations is None else self.observations.normalize(obs)
+
     def evaluate(
         self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
     ) -> Evaluation:
@@ -369,11 +387,11 @@ class Agent:
         envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
         results: dict[int, tuple[float, int]] = {}
         try:
-            obs = envs.reset()
+            recall = Recall(self.algorithm)
+            seen = recall.first(self.normalised(envs.reset()))
             while len(results) < episodes:
-                seen = obs if self.observations is None else self.observations.normalize(obs)
-                step = envs.step(self.algorithm.act(seen, explore=False))
-                obs = step.obs
+                step = envs.step(recall.act(seen, explore=False))
+                seen = recall.seen(self.normalised(step.obs), step.terminated | step.truncated)
                 results.update(
                     {
                         finished.number: (finished.episode_return, finished.length)
@@ -494,7 +512,7 @@ def resolve_device(device: str, spaces: Spaces) -> str:
 
     Small networks on vectors are faster on a CPU, and there on one thread.
     """
-    images = len(spaces.observation.shape or ()) == 3
+    images = len(Parts(spaces.observation).shape) == 3
     if device == "auto":
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
     if device == "cpu" and not images:

@@ -71,12 +71,14 @@ class Algorithm(ABC, Generic[C]):
         Config: the configuration class
         on_policy: an update takes all steps since the last one, and a training ends with one
         update_every: env_steps between two updates, set by the constructor
+        state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: multiplies the learning rate; the plateau rule lowers it
     """
 
     Config: ClassVar[type[AgentConfig]]
     on_policy: ClassVar[bool] = True
     update_every: int
+    state_size: int = 0
     learning_rate_factor: float = 1.0
 
     def __init__(self, config: C, spaces: Spaces, *, seed: int, device: str = "cpu") -> None:
@@ -90,13 +92,20 @@ class Algorithm(ABC, Generic[C]):
         """Return an empty memory of the kind that ``update`` reads."""
 
     @abstractmethod
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` of shape (n, ...); greedy unless explore.
 
+        Where the environment offers action masks, they stand in ``obs`` (`rltune.agents.seen`).
         Without ``explore`` neither generators nor any other state may change.
         """
+
+    def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the recurrent states after ``obs``: (n, state_size).
+
+        They are appended to the next observations, behind one number that is 1 where an episode
+        begins; there, they are 0 (`rltune.agents.seen`).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no recurrent state")
 
     @abstractmethod
     def update(self, memory: Any, progress: float) -> dict[str, float]:

@@ -17,12 +17,18 @@ from rltune.agents.config import OffPolicyConfig
 from rltune.agents.distributions import MultiCategorical
 from rltune.agents.errors import UserError
 from rltune.agents.networks import HIDDEN_GAIN, LOG_STD_RANGE, initialise, make_encoder, mlp
+from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.seen import Parts, choose
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 # Keeps the logarithm of the squashing's slope, and gSDE's variance, away from 0.
 EPSILON = 1e-6
+# Which of the recurrent states is whose.
+ACTOR, CRITICS = 0, 1
+# The part of the largest entropy that choices aim at.
+ALMOST = 0.98
 # gSDE's means are kept in this range, as in SB3: the noise must be able to reach both sides.
 SDE_MEAN = 2.0
 
@@ -111,10 +117,13 @@ class Choices:
         """Return actions (batch, *shape) as (batch, size)."""
         return action.reshape(len(action), -1).long()
 
-    def random(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw actions (n, size) uniformly."""
+    def random(self, n: int, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
+        """Draw actions (n, size) uniformly, of those that the ``mask`` (n, values) allows."""
         uniform = torch.rand(n, self.size, generator=generator, device=generator.device)
-        return (uniform * torch.tensor(self.counts, device=generator.device)).long()
+        if mask is None:
+            return (uniform * torch.tensor(self.counts, device=generator.device)).long()
+        masks = torch.split(mask, self.counts, 1)
+        return torch.stack([choose(u, m) for u, m in zip(uniform.T, masks, strict=True)], 1)
 
 
 def head(n_in: int, n_out: int, config: OffPolicyConfig, generator: torch.Generator) -> nn.Linear:
@@ -124,24 +133,29 @@ def head(n_in: int, n_out: int, config: OffPolicyConfig, generator: torch.Genera
     return layer
 
 
-class Torso(nn.Module):
+class Torso(Reader):
     """Hidden layers on top of the encoded observation; ``size`` is how many numbers come out."""
 
     def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
+        self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
-        sizes = [self.encoder.size, *config.net_arch]
+        self.core = make_core(self.parts, self.encoder.size, ACTOR)
+        size = self.encoder.size if self.core is None else self.core.size
+        sizes = [size, *config.net_arch]
         self.layers = mlp(sizes, config.activation)
         self.size = sizes[-1]
         initialise(self, HIDDEN_GAIN, config.weight_init, generator)
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return (batch, size)."""
-        latent: Tensor = self.layers(self.encoder(obs))
+        latent: Tensor = self.layers(self.read(obs))
         return latent
 
 
-class Critics(nn.Module):
+class Critics(Reader):
     """Q-networks side by side that differ in their weights alone.
 
     Their products stay apart: stacked into one batched product they were no faster on a CPU.
@@ -165,9 +179,15 @@ class Critics(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        sizes = [self.encoder.size + n_actions, *config.net_arch]
+        self.core = make_core(self.parts, self.encoder.size, CRITICS)
+        size = self.encoder.size
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
+            size = self.core.size
+        sizes = [size + n_actions, *config.net_arch]
         self.networks = nn.ModuleList()
         for _ in range(n_critics):
             hidden = mlp(sizes, config.activation)
@@ -187,7 +207,7 @@ class Critics(nn.Module):
         return values
 
     def _seen(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        features: Tensor = self.encoder(obs)
+        features = self.read(obs)
         return features if action is None else torch.cat([features, action], 1)
 
 
@@ -329,11 +349,20 @@ class FactoredCategorical(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return the greedy actions: (batch, choices)."""
-        return self.distribution.mode(self.head(self.torso(obs)))
+        return self.distribution.mode(self.logits(obs))
+
+    def logits(self, obs: Tensor) -> Tensor:
+        """Return the logits of all choices: (batch, values)."""
+        return self.torso.parts.allow(self.head(self.torso(obs)), obs)
 
     def target_entropy(self) -> float:
         """Return the entropy that the temperature aims at by default: almost uniform."""
-        return 0.98 * sum(math.log(n) for n in self.distribution.counts)
+        return ALMOST * sum(math.log(n) for n in self.distribution.counts)
+
+    def masked_target_entropy(self, obs: Tensor) -> Tensor:
+        """Return the same for the actions that are allowed in ``obs``, on average: 0-d."""
+        masks = torch.split(self.torso.parts.mask(obs), self.distribution.counts, 1)
+        return ALMOST * torch.stack([mask.sum(1).log() for mask in masks]).sum(0).mean()
 
     def noise(self, batch: int, generator: torch.Generator) -> Tensor:
         """Return nothing: expectations need no samples."""
@@ -341,7 +370,7 @@ class FactoredCategorical(nn.Module):
 
     def expect(self, critics: Critics, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return the expectations of the value and of the log-probability, each (batch,)."""
-        logits = torch.split(self.head(self.torso(obs)), self.distribution.counts, 1)
+        logits = torch.split(self.logits(obs), self.distribution.counts, 1)
         log_probs = torch.cat([part.log_softmax(1) for part in logits], 1)
         probs = log_probs.exp()
         with torch.no_grad():  # the actor has no part in it
@@ -358,4 +387,4 @@ class FactoredCategorical(nn.Module):
     def explore(self, obs: Tensor, generator: torch.Generator) -> Tensor:
         """Return a sample for each row: (n, choices)."""
         noise = self.distribution.noise(len(obs), generator)
-        return self.distribution.sample(self.head(self.torso(obs)), noise)
+        return self.distribution.sample(self.logits(obs), noise)

@@ -137,9 +137,7 @@ class DDPG(Algorithm[DDPGConfig]):
         return memory
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
         n = len(obs)
         if explore:

@@ -21,8 +21,10 @@ from rltune.agents.learner import Learner, Target
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
+from rltune.agents.recurrent import check_replayed, with_states
 from rltune.agents.replay import Batch, ReplayMemory
 from rltune.agents.schedules import value_at
+from rltune.agents.seen import choose
 from torch import Tensor, nn
 
 LARGE = 8192  # transitions that are drawn at once
@@ -80,6 +82,15 @@ class DQNConfig(OffPolicyConfig):
     v_min: float = hp(-10.0, low=-500, high=0, minimum=-1e9, help="the smallest of them")
     v_max: float = hp(10.0, low=0, high=500, minimum=-1e9, help="the largest of them")
     n_quantiles: int = hp(50, low=10, high=200, minimum=1, help="quantiles that qr knows")
+    lstm_size: int = hp(
+        0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
+    )
+    sequence_length: int = hp(
+        16, low=8, high=64, scale="pow2", minimum=1, help="steps it is trained through at once"
+    )
+    burn_in: int = hp(
+        4, low=0, high=40, help="steps before them that only bring its stored state up to date"
+    )
 
 
 class Lesson(NamedTuple):
@@ -138,7 +149,13 @@ class DQN(Algorithm[DQNConfig]):
     def __init__(
         self, config: DQNConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
     ) -> None:
+        spaces = with_states(spaces, config.lstm_size)
         super().__init__(config, spaces, seed=seed, device=device)
+        self.state_size = 2 * config.lstm_size
+        if config.lstm_size:
+            check_replayed(config, spaces)
+            if config.prioritised:
+                raise UserError("an LSTM can't learn from a prioritised memory; leave one out")
         if not isinstance(spaces.action, gym_spaces.Discrete):
             raise UserError(
                 f"dqn chooses among discrete actions, but those of this environment are "
@@ -157,7 +174,8 @@ class DQN(Algorithm[DQNConfig]):
         self.learner = Learner(self.nets, config)
         self.target = Target(self.nets)
         self.scalars = Scalars(torch.tensor(config.huber_delta, device=self.device))
-        self.is_image = len(spaces.observation.shape or ()) == 3
+        self.burn_in = config.burn_in if config.lstm_size else 0
+        self.is_image = len(self.nets.parts.shape) == 3
         self.env_steps = 0  # up to the last update
         self.acted = 0  # actions to explore with
         self.epsilon = config.exploration_initial_eps
@@ -182,30 +200,36 @@ class DQN(Algorithm[DQNConfig]):
         return ReplayMemory(config.buffer_size, self.spaces, (), np.int64, **arguments)
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the actions for ``obs`` (n, ...); with ``explore``, each row is random or not."""
-        if mask is not None:
-            raise NotImplementedError("dqn knows no action masks yet")
         n = len(obs)
+        seen = torch.as_tensor(obs, device=self.device)
         if not explore:
-            return self._greedy(obs, None)
+            return self._greedy(seen, None)
         warming_up = self.acted < self.config.learning_starts
         self.acted += n
         epsilon = 1.0 if warming_up else 0.0 if self.config.noisy else self.epsilon
-        drawn = torch.rand(2, n, generator=self.generator, device=self.device).cpu().numpy()
+        uniform = torch.rand(2, n, generator=self.generator, device=self.device)
+        drawn = uniform.cpu().numpy()
         is_random = drawn[0] < epsilon
         action: NDArray[Any] = (drawn[1] * self.nets.n_actions).astype(np.int64)
+        if self.nets.parts.n_mask:
+            action = choose(uniform[1], self.nets.parts.mask(seen)).cpu().numpy()
         if is_random.all():
             return action
-        greedy = self._greedy(obs, self.nets.draw_noise(self.generator, n))
+        greedy = self._greedy(seen, self.nets.draw_noise(self.generator, n))
         return np.where(is_random, action, greedy)
 
-    def _greedy(self, obs: NDArray[Any], noise: Tensor | None) -> NDArray[Any]:
-        outputs = self.nets(torch.as_tensor(obs, device=self.device), noise)
-        action: NDArray[Any] = self.nets.returns.values(outputs).argmax(-1).cpu().numpy()
+    def _greedy(self, obs: Tensor, noise: Tensor | None) -> NDArray[Any]:
+        action: NDArray[Any] = self.nets.best(self.nets(obs, noise), obs).cpu().numpy()
         return action
+
+    @torch.no_grad()
+    def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the LSTM's states after ``obs``: (n, state_size)."""
+        seen = torch.as_tensor(obs, device=self.device)
+        state: NDArray[np.float32] = self.nets.next_state(seen).cpu().numpy()
+        return state
 
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once ``learning_starts`` is over."""
@@ -214,6 +238,8 @@ class DQN(Algorithm[DQNConfig]):
         self.epsilon = self._epsilon_at(progress)
         gradient_steps = config.gradient_steps if config.gradient_steps >= 0 else config.train_freq
         if self.env_steps <= config.learning_starts or not gradient_steps:
+            return {}
+        if self.state_size and memory.steps < config.burn_in + config.sequence_length:
             return {}
         learning_rate = value_at(config.learning_rate, progress) * self.learning_rate_factor
         beta = config.priority_beta + (1 - config.priority_beta) * progress
@@ -251,6 +277,13 @@ class DQN(Algorithm[DQNConfig]):
             for _ in range(n):
                 yield self._lesson(memory.sample(size, self.generator, beta))
             return
+        if self.state_size:
+            length, burn_in = self.config.sequence_length, self.config.burn_in
+            for _ in range(n):
+                yield self._lesson(
+                    memory.sample_sequences(max(1, size // length), length, burn_in, self.generator)
+                )
+            return
         # A few large draws cost less than many small ones, and so do values of a fixed target.
         at_once = 1 if self.is_image else max(1, LARGE // size)
         alike = not (self.config.double or self.config.noisy or self.nets.n_outputs > 1)
@@ -265,14 +298,18 @@ class DQN(Algorithm[DQNConfig]):
     @torch.no_grad()
     def _lesson(self, batch: Batch) -> Lesson:
         """Return what is to be learned from some transitions, as the target network sees it."""
+        burn_in, target, nets = self.burn_in, self.target.module, self.nets
         # Independent noise for learning, valuing and choosing, as the paper has it.
         noise = self.nets.draw_noise(self.generator, 3)
         learning, valuing, choosing = (None, None, None) if noise is None else noise
-        outputs = self.target.module(batch.next_obs, valuing)
-        chooser = self.nets(batch.next_obs, choosing) if self.config.double else outputs
-        best = self.nets.returns.values(chooser).argmax(-1)
-        target = self.nets.returns.target(batch.reward, batch.discount, pick(outputs, best))
-        return Lesson(batch.obs, batch.action, target, batch.weight, batch.slot, learning)
+        next_obs = target.warm_up(batch.next_obs, burn_in)
+        outputs = chooser = target(next_obs, valuing)
+        if self.config.double:
+            chooser = nets(nets.warm_up(batch.next_obs, burn_in), choosing)
+        best = nets.best(chooser, next_obs)
+        wanted = nets.returns.target(batch.reward, batch.discount, pick(outputs, best))
+        obs = nets.warm_up(batch.obs, burn_in)
+        return Lesson(obs, batch.action, wanted, batch.weight, batch.slot, learning)
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, optimizer, generator and counters."""

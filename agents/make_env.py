@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.errors import UserError
+from rltune.agents.masks import Masked, mask_to_info, offers_masks
+from rltune.agents.seen import as_seen
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
@@ -80,7 +82,11 @@ def build(
         made = _make_registered(spec, is_atari(env) if atari is None else atari, kwargs)
         limit = spec.max_episode_steps
     _check_action_space(env, made.action_space)
-    made = _with_layout(env, made, frame_stack_of(env, frame_stack, atari))
+    unmasked = mask_to_info(made)
+    is_masked = unmasked is not made or (not is_atari(env) and offers_masks(made))
+    made = _with_layout(env, unmasked, frame_stack_of(env, frame_stack, atari))
+    if is_masked:
+        made = Masked(env, made, as_seen(made.observation_space))
     limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
     return made, min(limits, default=None)
 

@@ -15,6 +15,8 @@ from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import Distribution, Gaussian
 from rltune.agents.errors import UserError
+from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.seen import Parts
 from torch import Tensor, nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -114,11 +116,13 @@ class NatureCNN(nn.Module):
 def make_encoder(spaces: Spaces, kind: str) -> Flat | NatureCNN:
     """Return what reads the observations: ``mlp``, ``nature_cnn``, or for ``auto`` what fits.
 
+    It reads the observations alone, without masks: `Parts.observation` gives them.
+
     Raises:
         UserError: nature_cnn for observations that are no images of at least 36 x 36.
     """
-    shape, dtype = spaces.observation.shape, spaces.observation.dtype
-    assert shape is not None
+    parts = Parts(spaces.observation)
+    shape, dtype = parts.shape, parts.observation_space.dtype
     assert dtype is not None
     is_image = len(shape) == 3 and min(shape[1:]) >= 36
     if kind == "nature_cnn" and not is_image:
@@ -187,8 +191,11 @@ class Actor(nn.Module):
         return noise * self.log_std.exp()
 
 
-class ActorCritic(nn.Module):
-    """An actor and a critic with torsos of their own; images share the convolutional encoder."""
+class ActorCritic(Reader):
+    """An actor and a critic with torsos of their own; images share the convolutional encoder.
+
+    They share the LSTM too, where there is one.
+    """
 
     def __init__(
         self,
@@ -199,22 +206,33 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.distribution = distribution
+        self.parts = Parts(spaces.observation)
         self.encoder = make_encoder(spaces, config.encoder)
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
+        self.core = make_core(self.parts, self.encoder.size)
+        size = self.encoder.size
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
+            size = self.core.size
         # The convolutional encoder ends in a hidden layer of its own (as in SB3).
         hidden = () if isinstance(self.encoder, NatureCNN) else config.net_arch
-        self.actor = Actor(self.encoder.size, hidden, distribution, config, generator)
-        sizes = [self.encoder.size, *hidden]
+        self.actor = Actor(size, hidden, distribution, config, generator)
+        sizes = [size, *hidden]
         self.critic = nn.Sequential(mlp(sizes, config.activation), nn.Linear(sizes[-1], 1))
         initialise(self.critic[0], HIDDEN_GAIN, config.weight_init, generator)
         initialise(self.critic[1], 1.0, config.weight_init, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution's parameters (batch, n_params) and the values (batch,)."""
-        features = self.encoder(obs)
-        return self.actor(features), self.critic(features).squeeze(-1)
+        features = self.read(obs)
+        params = self.parts.allow(self.actor(features), obs)
+        return params, self.critic(features).squeeze(-1)
+
+    def params(self, obs: Tensor) -> Tensor:
+        """Return the distribution's parameters: (batch, n_params)."""
+        return self.parts.allow(self.actor(self.read(obs)), obs)
 
     def value(self, obs: Tensor) -> Tensor:
         """Return the values: (batch,)."""
-        values: Tensor = self.critic(self.encoder(obs)).squeeze(-1)
+        values: Tensor = self.critic(self.read(obs)).squeeze(-1)
         return values

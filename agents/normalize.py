@@ -58,10 +58,14 @@ class ObservationNormalizer:
 
     Call `update` once per vector step with the observations to act on, and `normalize` on anything:
     it never changes the statistics, which makes it right for final observations and evaluation.
+    Of vectors, the last ``n_rest`` numbers, at most ``clip`` in size, stay as they are.
     """
 
-    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8, n_rest: int = 0
+    ) -> None:
         self.statistics = RunningMeanStd(shape)
+        self._n_rest = n_rest
         self._clip = clip
         self._epsilon = epsilon
         self._refresh()
@@ -69,6 +73,10 @@ class ObservationNormalizer:
     def _refresh(self) -> None:
         self._mean = self.statistics.mean
         self._scale = 1.0 / np.sqrt(self.statistics.var + self._epsilon)
+        if self._n_rest:
+            self._mean = self._mean.copy()
+            self._mean[-self._n_rest :] = 0.0
+            self._scale[-self._n_rest :] = 1.0
 
     def update(self, obs: Array) -> None:
         """Take in the observations (n_envs, ...) of one vector step."""

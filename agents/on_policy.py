@@ -27,8 +27,21 @@ class Rollout(NamedTuple):
     target: Tensor  # what the value should have been
 
     def rows(self, index: Tensor) -> Rollout:
-        """Return some of the rows."""
+        """Return some of the rows, or of the sequences."""
         return Rollout(*(tensor.index_select(0, index) for tensor in self))
+
+    def sequences(self, n_envs: int, length: int) -> Rollout:
+        """Return sequences of consecutive steps of one environment: (sequences, length, ...)."""
+
+        def cut(rows: Tensor) -> Tensor:
+            steps = rows.view(-1, length, n_envs, *rows.shape[1:])
+            return steps.transpose(1, 2).flatten(0, 1)
+
+        return Rollout(*(cut(tensor) for tensor in self))
+
+    def flat(self) -> Rollout:
+        """Return sequences of observations with all else in rows, as the networks answer them."""
+        return Rollout(self.obs, *(tensor.flatten(0, 1) for tensor in self[1:]))
 
     def normalised(self) -> Rollout:
         """Return the rows with advantages of mean 0 and standard deviation 1."""
@@ -78,14 +91,11 @@ class Policy:
         )
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        if mask is not None:
-            raise NotImplementedError("on-policy agents know no action masks yet")
-        latent = self.nets.actor.torso(self.nets.encoder(self.tensor(obs)))
-        params = self.nets.actor.params(latent)
+        seen = self.tensor(obs)
+        latent = self.nets.actor.torso(self.nets.read(seen))
+        params = self.nets.parts.allow(self.nets.actor.params(latent), seen)
         if not explore:
             action = self.distribution.mode(params)
         elif self.config.use_sde and self.nets.actor.std == "sde":
@@ -96,6 +106,12 @@ class Policy:
             action = self.distribution.sample(params, noise)
         shape = (len(obs), *self.spaces.action.shape)  # type: ignore[misc]
         return action.cpu().numpy().astype(self.distribution.dtype, copy=False).reshape(shape)
+
+    @torch.no_grad()
+    def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the LSTM's states after ``obs``: (n, state_size)."""
+        state: NDArray[np.float32] = self.nets.next_state(self.tensor(obs)).cpu().numpy()
+        return state
 
     def _exploration(self, n_envs: int) -> Tensor:
         """Return gSDE's noise functions, new ones when it is time for them."""

@@ -14,6 +14,7 @@ from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory import RolloutMemory
 from rltune.agents.on_policy import Policy, Rollout, means
+from rltune.agents.recurrent import whole_sequences, with_states
 from rltune.agents.schedules import value_at
 from torch import Tensor, nn
 
@@ -36,6 +37,12 @@ class PPOConfig(OnPolicyConfig):
     normalize_advantage: bool = hp(True, help="normalise the advantages of each minibatch")
     target_kl: float = hp(
         0.0, low=0.003, high=0.1, scale="log", help="end an update beyond 1.5 times this; 0: never"
+    )
+    lstm_size: int = hp(
+        0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
+    )
+    sequence_length: int = hp(
+        0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
     )
 
 
@@ -84,7 +91,10 @@ class PPO(Algorithm[PPOConfig]):
     def __init__(
         self, config: PPOConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
     ) -> None:
+        spaces = with_states(spaces, config.lstm_size)
         super().__init__(config, spaces, seed=seed, device=device)
+        self.state_size = 2 * config.lstm_size
+        self.sequence_length = whole_sequences(config.n_steps, config.sequence_length)
         self.update_every = config.n_steps * spaces.n_envs
         self.policy = Policy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
@@ -94,11 +104,13 @@ class PPO(Algorithm[PPOConfig]):
         """Return an empty rollout memory."""
         return self.policy.make_memory()
 
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        return self.policy.act(obs, explore=explore, mask=mask)
+        return self.policy.act(obs, explore=explore)
+
+    def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the LSTM's states after ``obs``: (n, state_size)."""
+        return self.policy.next_state(obs)
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
@@ -129,19 +141,25 @@ class PPO(Algorithm[PPOConfig]):
 
     def _minibatches(self, rollout: Rollout) -> Iterator[Rollout]:
         """Yield the minibatches of all epochs, shuffled anew for each."""
-        n = len(rollout.advantage)
         batch_size = self.config.batch_size
+        if self.state_size:  # rows are sequences
+            rollout = rollout.sequences(self.spaces.n_envs, self.sequence_length)
+            batch_size = max(1, batch_size // self.sequence_length)
+        n = len(rollout.advantage)
         if self.config.n_minibatches > 0:
             batch_size = max(1, n // self.config.n_minibatches)
         if batch_size >= n:  # one minibatch is the same in any order
-            whole = rollout.normalised() if self.config.normalize_advantage else rollout
-            yield from [whole] * self.config.n_epochs
+            yield from [self._prepared(rollout)] * self.config.n_epochs
             return
         for _ in range(self.config.n_epochs):
             order = torch.randperm(n, generator=self.generator, device=self.device)
             for index in torch.split(order, batch_size):
-                batch = rollout.rows(index)
-                yield batch.normalised() if self.config.normalize_advantage else batch
+                yield self._prepared(rollout.rows(index))
+
+    def _prepared(self, batch: Rollout) -> Rollout:
+        """Return a minibatch as the loss wants it."""
+        batch = batch.flat() if self.state_size else batch
+        return batch.normalised() if self.config.normalize_advantage else batch
 
     def _scalars(self, progress: float) -> Scalars:
         def scalar(value: float | str) -> Tensor:

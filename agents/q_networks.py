@@ -16,6 +16,8 @@ from rltune.agents.networks import (
     make_encoder,
     mlp,
 )
+from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.seen import Parts
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -212,7 +214,7 @@ class _Convolutions(nn.Module):
         return features
 
 
-class QNetwork(nn.Module):
+class QNetwork(Reader):
     """Says about each action what its return is: its mean, or its distribution.
 
     With ``dueling`` (Wang et al. 2016, arXiv:1511.06581) the last hidden layer is there twice: for
@@ -230,6 +232,7 @@ class QNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.n_actions = int(spaces.action.n)  # type: ignore[attr-defined]
+        self.parts = Parts(spaces.observation)
         self.returns = returns
         self.n_outputs = n_outputs = returns.n_outputs
         encoder = make_encoder(spaces, config.encoder)
@@ -241,6 +244,10 @@ class QNetwork(nn.Module):
             self.encoder = convolutions = _Convolutions(encoder)
             size = convolutions.size
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
+        self.core = make_core(self.parts, size)
+        if self.core is not None:
+            initialise(self.core, 1.0, config.weight_init, generator)
+            size = self.core.size
         shared = [size, *hidden[:-1]]
         self.torso = mlp(shared, config.activation)
         initialise(self.torso, HIDDEN_GAIN, config.weight_init, generator)
@@ -256,7 +263,7 @@ class QNetwork(nn.Module):
             obs: (batch, ...)
             noise: what `draw_noise` gave; None: the noisy layers' means
         """
-        features = self.torso(self.encoder(obs))
+        features = self.torso(self.read(obs))
         advantage: Tensor = self.advantage(features, noise)
         advantage = advantage.reshape(-1, self.n_actions, self.n_outputs)
         if self.value is None:
@@ -264,6 +271,15 @@ class QNetwork(nn.Module):
         rest = None if noise is None else noise[..., self.advantage.n_noise :]
         value: Tensor = self.value(features, rest).unsqueeze(-2)
         return value + advantage - advantage.mean(-2, keepdim=True)
+
+    def best(self, outputs: Tensor, obs: Tensor) -> Tensor:
+        """Return which of the allowed actions is the best one for each row: (batch,).
+
+        Args:
+            outputs: what the network says about ``obs``
+            obs: (batch, ...)
+        """
+        return self.parts.allow(self.returns.values(outputs), obs).argmax(-1)
 
     def draw_noise(self, generator: torch.Generator, *shape: int) -> Tensor | None:
         """Return noise of shape (*shape, n_noise); None where no layer is noisy."""

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
+from rltune.agents.seen import Parts
 from torch import Tensor
 
 Array = NDArray[Any]
@@ -73,6 +74,7 @@ class ReplayMemory:
         self.capacity = max(1, capacity // self.n_envs)  # in steps of all environments
         self.gamma = gamma
         self.n_step = n_step
+        self._flag = Parts(spaces.observation).flag
         layout = _Layout.of(spaces, n_frames)
         # More rows than steps: the newest step's successor stands in the row that comes next, and
         # the oldest step's stack of frames begins in rows before it.
@@ -139,6 +141,48 @@ class ReplayMemory:
         age, env = self._draw(batch_size, generator)
         return self._gather(age, env, generator.device)
 
+    def sample_sequences(
+        self, n: int, length: int, burn_in: int, generator: torch.Generator
+    ) -> Batch:
+        """Return ``n`` sequences drawn uniformly: consecutive steps of one environment each.
+
+        Episodes may end within them. ``obs`` and ``next_obs`` are (n, burn_in + length, ...), with
+        the marks of where a recurrent state begins anew; all else is of the last ``length`` steps,
+        in rows.
+
+        Args:
+            n: how many
+            length: steps to learn from; there must be ``burn_in + length`` steps at least, and all
+                of them valid
+            burn_in: steps before them
+            generator: of the draws, on whose device the result is
+        """
+        total = burn_in + length
+        n_starts = (self.steps - total + 1) * self.n_envs
+        drawn = torch.randint(n_starts, (n,), generator=generator, device=generator.device)
+        start, env = np.divmod(drawn.cpu().numpy(), self.n_envs)
+        age = (start[:, None] + np.arange(total, 0, -1)).reshape(-1)
+        env = env.repeat(total)
+        batch = self._gather(age, env, generator.device)
+        next_obs = batch.next_obs.view(n, total, -1)
+        # A successor that does not follow the one before begins anew, from its stored state.
+        _, _, last = self._returns(age, env)
+        ended = (self.terminated | self.truncated)[last, env].reshape(n, total)
+        last = last.reshape(n, total)
+        anew = ended[:, :-1] | (last[:, 1:] == last[:, :-1])
+        next_obs[:, 1:, self._flag] = torch.from_numpy(anew).to(next_obs)
+
+        def learned_from(rows: Tensor) -> Tensor:
+            return rows.view(n, total, *rows.shape[1:])[:, burn_in:].flatten(0, 1)
+
+        return Batch(
+            obs=batch.obs.view(n, total, -1),
+            action=learned_from(batch.action),
+            reward=learned_from(batch.reward),
+            next_obs=next_obs,
+            discount=learned_from(batch.discount),
+        )
+
     def _draw(self, batch_size: int, generator: torch.Generator) -> tuple[Array, Array]:
         """Return valid rows: how many steps ago, and of which environment."""
         device = generator.device
@@ -160,15 +204,8 @@ class ReplayMemory:
 
     def _gather(self, age: Array, env: Array, device: torch.device) -> Batch:
         """Return the transitions that began ``age`` steps ago in the environments ``env``."""
-        first = last = self._row(age)
-        reward = self.reward[first, env]
-        discount = np.full(len(age), self.gamma, np.float32)
-        for _ in range(1, self.n_step):
-            age = age - 1
-            goes_on = (age > 0) & ~self.terminated[last, env] & ~self.truncated[last, env]
-            last = np.where(goes_on, self._row(age), last)
-            reward = reward + np.where(goes_on, discount * self.reward[last, env], 0.0)
-            discount = np.where(goes_on, discount * self.gamma, discount)
+        first = self._row(age)
+        reward, discount, last = self._returns(age, env)
         next_obs = self.observations.get((last + 1) % self.n_rows, env)
         for i in np.flatnonzero(self.truncated[last, env]).tolist():
             next_obs[i] = self.final_obs[int(last[i]), int(env[i])]
@@ -184,6 +221,19 @@ class ReplayMemory:
             next_obs=tensor(next_obs),
             discount=tensor(discount.astype(np.float32, copy=False)),
         )
+
+    def _returns(self, age: Array, env: Array) -> tuple[Array, Array, Array]:
+        """Return the sums of the rewards, what follows counts, and the rows of the last ones."""
+        last = self._row(age)
+        reward = self.reward[last, env]
+        discount = np.full(len(age), self.gamma, np.float32)
+        for _ in range(1, self.n_step):
+            age = age - 1
+            goes_on = (age > 0) & ~self.terminated[last, env] & ~self.truncated[last, env]
+            last = np.where(goes_on, self._row(age), last)
+            reward = reward + np.where(goes_on, discount * self.reward[last, env], 0.0)
+            discount = np.where(goes_on, discount * self.gamma, discount)
+        return reward, discount, last
 
     def interrupt(self) -> None:
         """Note that new episodes begin although none has ended: the newest steps have no successor.

@@ -19,12 +19,21 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
 from rltune.agents.config import OffPolicyConfig, hp
-from rltune.agents.critics import BoxScale, Choices, Critics, FactoredCategorical, SquashedGaussian
+from rltune.agents.critics import (
+    CRITICS,
+    BoxScale,
+    Choices,
+    Critics,
+    FactoredCategorical,
+    SquashedGaussian,
+)
 from rltune.agents.errors import UserError
 from rltune.agents.learner import Learner, Target
 from rltune.agents.on_policy import means, restore_generator
+from rltune.agents.recurrent import check_replayed, with_states
 from rltune.agents.replay import Batch, ReplayMemory
 from rltune.agents.schedules import value_at
+from rltune.agents.seen import Parts
 from torch import Tensor, nn
 
 
@@ -51,6 +60,19 @@ class SACConfig(OffPolicyConfig):
     )
     log_std_init: float = hp(
         -3.0, low=-5.0, high=0.0, minimum=-20, maximum=5, help="initial log std of gSDE"
+    )
+    lstm_size: int = hp(
+        0,
+        low=32,
+        high=256,
+        scale="pow2",
+        help="LSTMs of actor and of critics, before net_arch; 0: none",
+    )
+    sequence_length: int = hp(
+        16, low=8, high=64, scale="pow2", minimum=1, help="steps they are trained through at once"
+    )
+    burn_in: int = hp(
+        4, low=0, high=40, help="steps before them that only bring stored states up to date"
     )
 
 
@@ -127,7 +149,12 @@ class SAC(Algorithm[SACConfig]):
     def __init__(
         self, config: SACConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
     ) -> None:
+        spaces = with_states(spaces, config.lstm_size, config.lstm_size)
         super().__init__(config, spaces, seed=seed, device=device)
+        self.state_size = 4 * config.lstm_size  # the actor's, then the critics'
+        self.burn_in = config.burn_in if config.lstm_size else 0
+        if config.lstm_size:
+            check_replayed(config, spaces)
         self.update_every = config.train_freq
         init = weight_generator(seed)
         actor: SquashedGaussian | FactoredCategorical
@@ -147,11 +174,13 @@ class SAC(Algorithm[SACConfig]):
         self.temperature_learner = Learner(self.temperature, config)
         self.target = Target(critics)
         self.nets = Nets(actor, critics, self.target.module)
+        self.parts = Parts(spaces.observation)
         auto = config.target_entropy == "auto"
         entropy = (
             actor.target_entropy() if auto else _number("target_entropy", config.target_entropy)
         )
         self.target_entropy = torch.tensor(entropy, device=self.device)
+        self.entropy_follows_masks = auto and self.parts.n_mask > 0
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0  # with gSDE's noise functions, since the last update
         self.acted = 0  # env steps of exploration
@@ -170,9 +199,7 @@ class SAC(Algorithm[SACConfig]):
         )
 
     @torch.no_grad()
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
         n, actor = len(obs), self.nets.actor
         seen = torch.from_numpy(obs).to(self.device)
@@ -180,6 +207,9 @@ class SAC(Algorithm[SACConfig]):
             return self.scale.to_space(actor(seen))
         self.acted += n
         if self.acted - n < self.config.learning_starts:
+            if isinstance(self.scale, Choices) and self.parts.n_mask:
+                mask = self.parts.mask(seen)
+                return self.scale.to_space(self.scale.random(n, self.generator, mask))
             return self.scale.to_space(self.scale.random(n, self.generator))
         if not isinstance(actor, SquashedGaussian) or not actor.use_sde:
             return self.scale.to_space(actor.explore(seen, self.generator))
@@ -188,6 +218,14 @@ class SAC(Algorithm[SACConfig]):
             self.exploration = actor.functions(n, self.generator)
         self.steps_explored += 1
         return self.scale.to_space(actor.explore_sde(seen, self.exploration))
+
+    @torch.no_grad()
+    def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the states of both LSTMs after ``obs``: (n, state_size)."""
+        seen = torch.from_numpy(obs).to(self.device)
+        states = [net.next_state(seen) for net in (self.nets.actor.torso, self.nets.critics)]
+        joined: NDArray[np.float32] = torch.cat(states, 1).cpu().numpy()
+        return joined
 
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
@@ -199,9 +237,9 @@ class SAC(Algorithm[SACConfig]):
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
-            batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
+            batch = self._transitions(self._sample(memory))
             ent_coef = self.temperature.log.detach().exp().squeeze()
-            scalars = Scalars(ent_coef, self.target_entropy)
+            scalars = Scalars(ent_coef, self._target_entropy(batch.obs))
             loss, critic_metrics = critic_loss(self.nets, batch, scalars)
             self.critic_learner.step(loss, learning_rate)
             loss, actor_metrics = actor_loss(self.nets, batch, scalars)
@@ -215,14 +253,37 @@ class SAC(Algorithm[SACConfig]):
             history.append({**critic_metrics, **actor_metrics, "ent_coef": ent_coef})
         return {**means(history), "learning_rate": learning_rate}
 
+    def _target_entropy(self, obs: Tensor) -> Tensor:
+        """Return what a learned temperature aims at."""
+        actor = self.nets.actor
+        if self.entropy_follows_masks and isinstance(actor, FactoredCategorical):
+            return actor.masked_target_entropy(obs)
+        return self.target_entropy
+
+    def _sample(self, memory: ReplayMemory) -> Batch:
+        config = self.config
+        if not self.state_size:
+            return memory.sample(config.batch_size, self.generator)
+        n, length = config.batch_size // config.sequence_length, config.sequence_length
+        return memory.sample_sequences(max(1, n), length, config.burn_in, self.generator)
+
+    @torch.no_grad()
+    def _warmed_up(self, seen: Tensor, critics: Critics) -> Tensor:
+        """Return sequences behind the burn-in, with the states of the actor and of ``critics``."""
+        own = self.nets.actor.torso.warm_up(seen, self.burn_in)
+        if self.burn_in:
+            theirs = self.parts.state(critics.warm_up(seen, self.burn_in)[:, 0], CRITICS)
+            self.parts.state(own[:, 0], CRITICS).copy_(theirs)
+        return own
+
     def _transitions(self, batch: Batch) -> Transitions:
         actor, n = self.nets.actor, len(batch.reward)
         noise = actor.noise(n, self.generator)
         return Transitions(
-            obs=batch.obs,
+            obs=self._warmed_up(batch.obs, self.nets.critics),
             action=self.scale.to_nets(batch.action),
             reward=batch.reward,
-            next_obs=batch.next_obs,
+            next_obs=self._warmed_up(batch.next_obs, self.nets.target_critics),
             discount=batch.discount,
             noise=noise,
             next_noise=noise if actor.use_sde else actor.noise(n, self.generator),

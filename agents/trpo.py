@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, Spaces
@@ -91,7 +90,7 @@ def policy_loss(
     nets: ActorCritic, batch: Behaviour, hp: Scalars
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the surrogate loss (equation 14) and, among the metrics, the divergence ``kl``."""
-    params = nets.actor(nets.encoder(batch.obs))
+    params = nets.params(batch.obs)
     log_prob, entropies = nets.distribution.evaluate(params, batch.action)
     ratio = (log_prob - batch.log_prob).exp()
     entropy = entropies.mean()
@@ -154,11 +153,9 @@ class TRPO(Algorithm[TRPOConfig]):
         """Return an empty rollout memory."""
         return self.policy.make_memory()
 
-    def act(
-        self, obs: NDArray[Any], *, explore: bool, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        return self.policy.act(obs, explore=explore, mask=mask)
+        return self.policy.act(obs, explore=explore)
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
@@ -183,7 +180,7 @@ class TRPO(Algorithm[TRPOConfig]):
             rollout = rollout.rows(self._shuffled(len(rollout.advantage))[::every])
         if self.config.normalize_advantage:
             rollout = rollout.normalised()
-        params = self.nets.actor(self.nets.encoder(rollout.obs))
+        params = self.nets.params(rollout.obs)
         return Behaviour(rollout.obs, rollout.action, rollout.log_prob, rollout.advantage, params)
 
     def _shuffled(self, n: int) -> Tensor:
@@ -229,7 +226,7 @@ class TRPO(Algorithm[TRPOConfig]):
     def _update_critic(self, rollout: Rollout, learning_rate: float) -> dict[str, float]:
         """Fit the values to the targets."""
         with torch.no_grad():
-            features = self.nets.encoder(rollout.obs)
+            features = self.nets.read(rollout.obs)
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.n_critic_updates):
             for index in torch.split(self._shuffled(len(features)), self.config.batch_size):

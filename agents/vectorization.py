@@ -19,6 +19,8 @@ from gymnasium.vector import AutoresetMode
 from rltune.agents.atari import FRAME_SKIP
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import Env, build, find_spec, is_own
+from rltune.agents.masks import KEY, refuse_masks
+from rltune.agents.seen import as_seen
 
 Array = npt.NDArray[Any]
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -104,6 +106,7 @@ class _Sync(Backend):
     def _checked(self, result: object) -> Array:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise UserError(f"environment {self._name!r}: reset() must return (observation, info)")
+        refuse_masks(self._name, self.action_space, result[1] or {})
         obs = np.asarray(result[0])
         if obs.shape != self._shape:
             raise UserError(
@@ -156,6 +159,7 @@ class _Async(Backend):
     replays = True
 
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
+        self._name = env
         probe, self.time_limit = build(env, **options)
         self.observation_space = as_seen(probe.observation_space)
         self.action_space = probe.action_space
@@ -168,7 +172,8 @@ class _Async(Backend):
         self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
 
     def start(self, seeds: Sequence[int]) -> Array:
-        obs, _ = self._envs.reset(seed=list(seeds))
+        obs, info = self._envs.reset(seed=list(seeds))
+        refuse_masks(self._name, self.action_space, info)
         return np.asarray(obs, self.observation_space.dtype)
 
     def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
@@ -210,6 +215,7 @@ class _Native(Backend):
     time_limit: int | None = None  # they keep it themselves
 
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
+        self._name = env
         self._make = partial(make_native, n_envs, env, **options)
         self._envs, self._seeded_when_made = self._make(seed=0)
         self.observation_space = as_seen(self._envs.single_observation_space)
@@ -223,6 +229,11 @@ class _Native(Backend):
             obs, info = self._envs.reset()
         else:
             obs, info = self._envs.reset(seed=seeds[0])
+        if KEY in info:
+            raise UserError(
+                f"environment {self._name!r}: its native version offers action masks, which are "
+                "not read there; use vectorization 'sync'"
+            )
         self._resetting = self._none
         self._lives = info.get("lives")
         return np.asarray(obs, self.observation_space.dtype)
@@ -270,16 +281,6 @@ BACKENDS: dict[str, Callable[..., Backend]] = {
     "async": _Async,
     "native": _Native,
 }
-
-
-def as_seen(space: gymnasium.Space[Any]) -> gymnasium.spaces.Box:
-    """Return the space as agents see it: images stay uint8, all else becomes float32."""
-    box = cast(gymnasium.spaces.Box, space)
-    if box.dtype == np.float32 or (box.dtype == np.uint8 and len(box.shape) == 3):
-        return box
-    with np.errstate(over="ignore"):  # the bounds of a float64 box may only fit as infinities
-        low, high = box.low.astype(np.float32), box.high.astype(np.float32)
-    return gymnasium.spaces.Box(low, high, dtype=np.float32)
 
 
 def _takes_int(env: Env) -> bool:

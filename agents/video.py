@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rltune.agents.agent import Agent, Evaluation
 from rltune.agents.envs import Envs
 from rltune.agents.errors import UserError
+from rltune.agents.recurrent import Recall
 
 Frame = npt.NDArray[np.uint8]  # (height, width, 3)
 Sink = Callable[[Frame], None]
@@ -107,12 +108,14 @@ def has_display() -> bool:
 def _play_episode(
     agent: Agent, envs: Envs, sinks: list[Sink], every_nth: int, delay: float | None
 ) -> tuple[float, int]:
-    obs = envs.reset()
+    recall = Recall(agent.algorithm)
+    seen = recall.first(agent.normalised(envs.reset()))
     _show(agent, envs, sinks)
     length = 0
     while True:
-        step = envs.step(_greedy(agent, obs))
-        obs, length = step.obs, length + 1
+        step = envs.step(recall.act(seen, explore=False))
+        seen = recall.seen(agent.normalised(step.obs), step.terminated | step.truncated)
+        length += 1
         # The last picture shows how it ended.
         if length % every_nth == 0 or step.episodes:
             _show(agent, envs, sinks)
@@ -120,11 +123,6 @@ def _play_episode(
             time.sleep(delay)
         if step.episodes:
             return step.episodes[0].episode_return, length
-
-
-def _greedy(agent: Agent, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    seen = obs if agent.observations is None else agent.observations.normalize(obs)
-    return agent.algorithm.act(seen, explore=False)
 
 
 def _show(agent: Agent, envs: Envs, sinks: list[Sink]) -> None:

@@ -46,7 +46,7 @@ class MyAgent(Algorithm[MyConfig]):
         )
 
     @torch.no_grad()
-    def act(self, obs, *, explore, mask=None):
+    def act(self, obs, *, explore):
         params = self.policy(torch.from_numpy(obs))
         if explore:
             noise = self.distribution.noise(len(obs), self.generator)

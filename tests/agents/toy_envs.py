@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 
 
 class Toy(gymnasium.Env[Any, Any]):
@@ -118,3 +119,107 @@ class Picture(gymnasium.Env[Any, Any]):
         reward = float(action == self.bright)
         self.steps += 1
         return self._next(), reward, self.steps >= 8, False, {}
+
+
+class Fenced(Toy):
+    """Take the last allowed action (of each choice); a forbidden one is an error.
+
+    Args:
+        where: "info" or "dict": where the masks stand
+        counts: values of each choice; one choice is a Discrete space
+    """
+
+    def __init__(self, where: str = "info", counts: tuple[int, ...] = (4,), **others: Any) -> None:
+        super().__init__(**others)
+        self.where, self.counts = where, counts
+        is_one = len(counts) == 1
+        self.action_space = spaces.Discrete(counts[0]) if is_one else spaces.MultiDiscrete(counts)
+        bits = spaces.MultiBinary(sum(counts))
+        if where == "dict":
+            parts = {"observation": self.observation_space, "action_mask": bits}
+            self.observation_space = spaces.Dict(parts)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gymnasium.Env.reset(self, seed=seed)
+        self.steps = 0
+        return self._look()
+
+    def _look(self) -> Any:
+        said = self.np_random.integers(0, 2, (2,)).astype(np.float32)
+        self.masks = [self.np_random.integers(0, 2, n, np.int8) for n in self.counts]
+        for mask in self.masks:
+            mask[self.np_random.integers(len(mask))] = 1
+        bits = np.concatenate(self.masks)
+        if self.where == "dict":
+            return {"observation": said, "action_mask": bits}, {}
+        return said, {"action_mask": bits}
+
+    def step(self, action: Any) -> Any:
+        actions = np.reshape(action, -1)
+        if not all(mask[a] for mask, a in zip(self.masks, actions, strict=True)):
+            raise AssertionError(f"{action} is forbidden by {self.masks}")
+        best = [np.flatnonzero(mask)[-1] for mask in self.masks]
+        self.steps += 1
+        obs, info = self._look()
+        return obs, float(np.mean(actions == best)), False, self.steps >= self.length, info
+
+
+class FencedPicture(Picture):
+    """The same image task with a third action, which is sometimes forbidden."""
+
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        obs, _ = super().reset(seed=seed)
+        return obs, self._info()
+
+    def _info(self) -> Any:
+        self.mask = np.array([1, 1, self.np_random.integers(2)], np.int8)
+        return {"action_mask": self.mask}
+
+    def step(self, action: Any) -> Any:
+        assert self.mask[action]
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self._info()
+
+
+class Remember(gymnasium.Env[Any, Any]):
+    """Shows a sign in the first step; the last of ``length`` actions has to name it."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int = 4) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.sign = int(self.np_random.integers(2))
+        return np.array([2 * self.sign - 1, 0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        over = self.steps == self.length
+        reward = float(over and action == self.sign)
+        return np.array([0, self.steps == self.length - 1], np.float32), reward, over, False, {}
+
+
+class Still(CartPoleEnv):
+    """CartPole without velocities: two numbers, position and angle, as in a photograph."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        space = self.observation_space
+        assert isinstance(space, spaces.Box)
+        self.observation_space = spaces.Box(space.low[::2], space.high[::2])
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = super().reset(**kwargs)
+        self.steps = 0
+        return obs[::2], info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, _, info = super().step(action)
+        self.steps += 1
+        return obs[::2], reward, terminated, self.steps >= 500, info

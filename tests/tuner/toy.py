@@ -75,7 +75,7 @@ class ToyAgent(Algorithm[ToyConfig]):
     def make_memory(self) -> NoMemory:
         return NoMemory()
 
-    def act(self, obs: Any, *, explore: bool, mask: Any = None) -> Any:
+    def act(self, obs: Any, *, explore: bool) -> Any:
         skill = self.config.quality * (1 - math.exp(-self.updates / 20))
         return np.full((len(obs), 1), skill, np.float32)
 

@@ -1,0 +1,194 @@
+"""Recurrence: an LSTM behind the encoder, and the states that it is given and gives.
+
+The state before a step is a part of what the algorithm sees (`rltune.agents.seen`), so memories
+keep it, and successors bring their own. A network that is given sequences (batch, length, size)
+unrolls them from the state of their first row; one that is given rows does one step for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from gymnasium import spaces as gym_spaces
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Algorithm, Spaces
+from rltune.agents.errors import UserError
+from rltune.agents.seen import Parts, Seen
+from torch import Tensor, nn
+
+Array = NDArray[Any]
+
+
+def with_states(spaces: Spaces, *sizes: int) -> Spaces:
+    """Return the spaces with room for the states of LSTMs of the given sizes; 0: there is none."""
+    if not all(sizes):
+        return spaces
+    parts = Parts(spaces.observation)
+    inner = cast(gym_spaces.Box, parts.observation_space)
+    return replace(spaces, observation=Seen(inner, parts.n_mask, sizes))
+
+
+def whole_sequences(n_steps: int, sequence_length: int) -> int:
+    """Return the length of the sequences that a rollout is cut into; 0: one is the whole of it.
+
+    Raises:
+        UserError: the rollout is no multiple of it.
+    """
+    length = sequence_length or n_steps
+    if n_steps % length:
+        raise UserError(
+            f"n_steps is {n_steps}, but must be a multiple of sequence_length {length}; "
+            "sequence_length 0 takes the whole rollout"
+        )
+    return length
+
+
+class _Replayed(Protocol):
+    """What of a configuration decides on the sequences that are replayed."""
+
+    @property
+    def sequence_length(self) -> int: ...
+    @property
+    def burn_in(self) -> int: ...
+    @property
+    def buffer_size(self) -> int: ...
+
+
+def check_replayed(config: _Replayed, spaces: Spaces) -> None:
+    """Raise `UserError` where sequences of such a configuration can't be replayed."""
+    if len(Parts(spaces.observation).shape) != 1:
+        raise UserError("an LSTM can't replay images; use ppo or a2c, or lstm_size 0")
+    steps, length = config.buffer_size // spaces.n_envs, config.burn_in + config.sequence_length
+    if steps < length:
+        raise UserError(
+            f"buffer_size {config.buffer_size:,} keeps {steps} steps of each environment, but "
+            f"burn_in and sequence_length take {length}; raise buffer_size"
+        )
+
+
+class LSTM(nn.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735).
+
+    It is written out because many agents at once (vmap) can't go through torch's own.
+
+    Args:
+        parts: of what is seen, the states among them
+        n_in: numbers that it reads in a step
+        which: of the states is its own
+    """
+
+    forget: Tensor
+
+    def __init__(self, parts: Parts, n_in: int, which: int) -> None:
+        super().__init__()
+        self.parts = parts
+        self.which = which
+        self.size = size = parts.lstm_sizes[which]
+        self.input = nn.Linear(n_in, 4 * size)
+        self.recurrent = nn.Linear(size, 4 * size, bias=False)
+        # What is known shall stay at first (Jozefowicz et al. 2015).
+        forget = torch.cat([torch.ones(size), torch.zeros(3 * size)])
+        self.register_buffer("forget", forget, persistent=False)
+
+    def forward(self, features: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs of all rows (rows, size) and the last states (batch, 2 * size).
+
+        Args:
+            features: of all rows in their order: (rows, n_in)
+            seen: (batch, length, ...) or, for one step, (batch, ...)
+        """
+        if seen.ndim == 2:
+            seen = seen.unsqueeze(1)
+        stored = self.parts.state(seen, self.which)
+        begins = self.parts.begins(seen).unbind(1)
+        inputs = (self.input(features) + self.forget).view(*seen.shape[:2], -1).unbind(1)
+        hidden, cell = stored[:, 0].chunk(2, -1)
+        outputs = []
+        for t, read in enumerate(inputs):
+            if t:  # where an episode begins within the sequence, the state is the stored one
+                own_hidden, own_cell = stored[:, t].chunk(2, -1)
+                hidden = torch.where(begins[t], own_hidden, hidden)
+                cell = torch.where(begins[t], own_cell, cell)
+            gates = read + self.recurrent(hidden)
+            keep, write, show = gates[:, : 3 * self.size].sigmoid().chunk(3, -1)
+            cell = keep * cell + write * gates[:, 3 * self.size :].tanh()
+            hidden = show * cell.tanh()
+            outputs.append(hidden)
+        return torch.stack(outputs, 1).flatten(0, 1), torch.cat([hidden, cell], -1)
+
+
+class Reader(nn.Module):
+    """The beginning of a network: an encoder, and behind it an LSTM or none."""
+
+    parts: Parts
+    encoder: nn.Module
+    core: LSTM | None
+
+    def read(self, seen: Tensor) -> Tensor:
+        """Return features: (batch, size), or (batch * length, size) of sequences."""
+        features: Tensor = self.encoder(self.parts.observation(seen))
+        return features if self.core is None else self.core(features, seen)[0]
+
+    def next_state(self, seen: Tensor) -> Tensor:
+        """Return the LSTM's state behind the last step: (batch, 2 * size)."""
+        assert self.core is not None
+        state: Tensor = self.core(self.encoder(self.parts.observation(seen)), seen)[1]
+        return state
+
+    @torch.no_grad()
+    def warm_up(self, seen: Tensor, burn_in: int) -> Tensor:
+        """Return sequences without their first steps, which the LSTM went through.
+
+        Stored states are those of older networks. Some steps later the difference has faded
+        (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
+        """
+        if burn_in == 0:
+            return seen
+        assert self.core is not None
+        state = self.next_state(seen[:, :burn_in])
+        rest = seen[:, burn_in:].clone()
+        stored = self.parts.state(rest[:, 0], self.core.which)
+        stored.copy_(torch.where(self.parts.begins(rest[:, 0]), stored, state))
+        return rest
+
+
+def make_core(parts: Parts, n_in: int, which: int = 0) -> LSTM | None:
+    """Return an LSTM, not yet initialised, or None where what is seen has no room for its state."""
+    return LSTM(parts, n_in, which) if parts.lstm_sizes else None
+
+
+class Recall:
+    """Acts with an algorithm, and carries its recurrent state from one step to the next."""
+
+    def __init__(self, algorithm: Algorithm[Any]) -> None:
+        self.algorithm = algorithm
+        self._state: Array = np.zeros(0)
+
+    def first(self, obs: Array) -> Array:
+        """Return what the algorithm sees at the beginning of episodes."""
+        if not self.algorithm.state_size:
+            return obs
+        self._state = np.zeros((len(obs), self.algorithm.state_size), np.float32)
+        return self.seen(obs, np.ones(len(obs), np.bool_))
+
+    def act(self, seen: Array, *, explore: bool) -> Array:
+        """Return actions (n, ...)."""
+        if self.algorithm.state_size:
+            self._state = self.algorithm.next_state(seen)
+        return self.algorithm.act(seen, explore=explore)
+
+    def seen(self, obs: Array, begins: Array) -> Array:
+        """Return what the algorithm sees after `act`.
+
+        Args:
+            obs: (n, ...)
+            begins: where they are the first ones of episodes: (n,)
+        """
+        if not self.algorithm.state_size:
+            return obs
+        n = len(obs)
+        state = np.where(begins[:, None], 0, self._state)
+        return np.concatenate([obs.reshape(n, -1), begins[:, None], state], 1, dtype=np.float32)

@@ -1,0 +1,111 @@
+"""What an algorithm sees where an observation is not all: parts of one flat vector.
+
+Behind the observation stands a bit for each action that says whether it is allowed, and then the
+state of recurrent networks. So memories, final observations and checkpoints need not know of masks
+and states, and a successor brings its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+# What stands in place of a forbidden action's logit or value: its probability is exactly 0, but
+# logarithms, and what they are multiplied with, stay finite.
+FORBIDDEN = -1e8
+
+
+class Seen(spaces.Box):
+    """The space of such vectors.
+
+    Attributes:
+        inner: the space of the observation alone
+        n_mask: how many bits there are, in the order of the actions; 1: allowed
+        lstm_sizes: of the LSTMs whose states (twice as large) follow, after one number that is 1
+            where an episode begins
+    """
+
+    def __init__(self, inner: spaces.Box, n_mask: int, lstm_sizes: tuple[int, ...] = ()) -> None:
+        self.inner = inner
+        self.n_mask = n_mask
+        self.lstm_sizes = lstm_sizes
+        state = np.full(1 + 2 * sum(lstm_sizes) if lstm_sizes else 0, np.inf)
+        low = np.concatenate([inner.low.reshape(-1), np.zeros(n_mask), -state])
+        high = np.concatenate([inner.high.reshape(-1), np.ones(n_mask), state])
+        dtype: Any = np.float32 if lstm_sizes else inner.dtype
+        super().__init__(low.astype(dtype), high.astype(dtype), dtype=dtype)
+
+
+def as_seen(space: gymnasium.Space[Any]) -> spaces.Box:
+    """Return the space as agents see it: images stay uint8, all else becomes float32."""
+    if isinstance(space, Seen):
+        return space
+    box = cast(spaces.Box, space)
+    if box.dtype == np.float32 or (box.dtype == np.uint8 and len(box.shape) == 3):
+        return box
+    with np.errstate(over="ignore"):  # the bounds of a float64 box may only fit as infinities
+        low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+class Parts:
+    """Takes apart what is seen; where that is the observation alone, there is nothing to do.
+
+    Attributes:
+        observation_space: the space of the observation alone
+        n_mask: how many bits follow it; 0: every action is always allowed
+        lstm_sizes: of the LSTMs whose states follow
+        state_size: numbers of all these states
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        parts = space if isinstance(space, Seen) else None
+        self.observation_space = parts.inner if parts else space
+        assert self.observation_space.shape is not None
+        self.shape: tuple[int, ...] = self.observation_space.shape
+        self.n_mask = parts.n_mask if parts else 0
+        self.lstm_sizes = parts.lstm_sizes if parts else ()
+        self.state_size = 2 * sum(self.lstm_sizes)
+        self._size = math.prod(self.shape)
+        self.flag = self._size + self.n_mask  # where the number stands that marks a beginning
+        self._is_plain = parts is None
+
+    def observation(self, seen: Tensor) -> Tensor:
+        """Return the observations (batch, *shape); of sequences, those of all rows in order."""
+        if self._is_plain:
+            return seen
+        return seen[..., : self._size].reshape(-1, *self.shape)
+
+    def mask(self, seen: Tensor) -> Tensor:
+        """Return which actions are allowed: bool (batch, n_mask)."""
+        return seen[..., self._size : self._size + self.n_mask].reshape(-1, self.n_mask) > 0
+
+    def allow(self, values: Tensor, seen: Tensor) -> Tensor:
+        """Return logits or values (batch, n_mask) with `FORBIDDEN` in place of the forbidden."""
+        return torch.where(self.mask(seen), values, FORBIDDEN) if self.n_mask else values
+
+    def begins(self, seen: Tensor) -> Tensor:
+        """Return whether the state is to be taken from here: bool (..., 1)."""
+        return seen[..., self.flag : self.flag + 1] > 0
+
+    def state(self, seen: Tensor, which: int) -> Tensor:
+        """Return the state of one of the LSTMs: (..., 2 * size), a view."""
+        start = self.flag + 1 + 2 * sum(self.lstm_sizes[:which])
+        return seen[..., start : start + 2 * self.lstm_sizes[which]]
+
+
+def choose(uniform: Tensor, mask: Tensor) -> Tensor:
+    """Return one of the allowed values for each row, all alike: (batch,).
+
+    Args:
+        uniform: numbers in [0, 1): (batch,)
+        mask: which values are allowed, at least one a row: bool (batch, n)
+    """
+    rank = (uniform * mask.sum(1)).long().unsqueeze(1)
+    return (mask.cumsum(1) <= rank).sum(1)
