@@ -1,6 +1,7 @@
 """rltune tunes reinforcement-learning agents with Ray Tune and Optuna.
 
-`Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory.
+`Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
+`preset` gives known-good hyperparameters.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rltune.presets import preset
     from rltune.rundir import Run
     from rltune.rundir import open_run as open
     from rltune.search import Search, SearchResult, resume
     from rltune.space import Space
 
-__all__ = ["Run", "Search", "SearchResult", "Space", "__version__", "open", "resume"]
+__all__ = ["Run", "Search", "SearchResult", "Space", "__version__", "open", "preset", "resume"]
 
 _HOMES = {
     "Run": ("rltune.rundir", "Run"),
@@ -23,6 +25,7 @@ _HOMES = {
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
     "open": ("rltune.rundir", "open_run"),
+    "preset": ("rltune.presets", "preset"),
     "resume": ("rltune.search", "resume"),
 }
 

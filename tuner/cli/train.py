@@ -16,10 +16,11 @@ TRAIN_HELP = """\
 Train one agent.
 
   rltune train ppo --env CartPole-v1 -n 1e5 --learning-rate 3e-4
+  rltune train td3 --env Pendulum-v1 -n 2e4 --preset zoo
   rltune train ppo --env CartPole-v1 --config runs/my-search/best/config.yaml
   rltune train my_module:MyAgent --env my_module:MyEnv
 
-Every hyperparameter of the agent is a flag: rltune train ppo --help lists them.
+Every hyperparameter of the agent is a flag: rltune train ppo --help lists them, and the presets.
 """
 CONTROLS = (
     "target_reward",
@@ -69,6 +70,9 @@ def add_parser(subparsers: Any) -> None:
     )
     what.add_argument("--seed", type=_number, default=0, help="default: 0")
     what.add_argument("--config", metavar="FILE", help="hyperparameters in YAML; flags override")
+    what.add_argument(
+        "--preset", metavar="NAME", help="known-good hyperparameters for --env; flags override"
+    )
     what.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
     watch = train.add_argument_group("evaluation")
     watch.add_argument(
@@ -122,10 +126,17 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
     from rltune.agents.config import hyperparameters
     from rltune.agents.registry import agent_class
+    from rltune.presets import preset
     from rltune.train import TrainSpec, print_result, train
 
     known = hyperparameters(agent_class(args.agent).Config)
-    config = {**read_config(args.config, args.agent), **read_flags(extra, args.agent, known)}
+    config = read_flags(extra, args.agent, known)
+    if args.preset is not None:
+        if args.config is not None:
+            raise UserError("--preset and --config both give all hyperparameters; keep one of them")
+        config = preset(args.agent, args.env, args.preset, config)
+    else:
+        config = {**read_config(args.config, args.agent), **config}
     spec = TrainSpec(
         agent=args.agent,
         env=args.env,
@@ -218,17 +229,24 @@ def _split(extra: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def hyperparameter_help(agent: str) -> str:
-    """Return the help of an agent's hyperparameters."""
+    """Return the help of an agent's hyperparameters and presets."""
     import textwrap
 
     from rltune.agents.config import hyperparameters
     from rltune.agents.registry import agent_class
+    from rltune.presets import environments, presets
 
     lines = [f"\nhyperparameters of {agent}, with their defaults and sensible ranges:"]
     for parameter in hyperparameters(agent_class(agent).Config).values():
         flag = f"  --{parameter.name.replace('_', '-')} {_shown(parameter.default)}"
         facts = f"{parameter.help} {_range(parameter)}".strip()
         lines += textwrap.wrap(facts, 100, initial_indent=f"{flag:<34}", subsequent_indent=" " * 34)
+    known = environments(presets(agent))
+    if known:
+        lines.append(f"\npresets of {agent}, and the environments that they are for:")
+    for name, text in known.items():
+        head = f"  --preset {name}"
+        lines += textwrap.wrap(text, 100, initial_indent=f"{head:<34}", subsequent_indent=" " * 34)
     return "\n".join(lines)
 
 

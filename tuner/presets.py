@@ -1,0 +1,80 @@
+"""Presets: the named starts of the search spaces that ship, as the settings of one training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError
+
+if TYPE_CHECKING:
+    from rltune.space import Space
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that are known to be good.
+
+    ``env`` lists the environments that they are meant for; empty: any. ``space`` says what is fixed
+    and what is derived from the ``values``.
+    """
+
+    name: str
+    env: tuple[str, ...]
+    values: dict[str, Any]
+    space: Space
+
+
+def presets(agent: str) -> list[Preset]:
+    """Return the presets of an agent: the named starts of every space that ships for it."""
+    from rltune.agents.config import hyperparameters
+    from rltune.agents.registry import agent_class
+    from rltune.space import Space, shipped_spaces
+
+    known = hyperparameters(agent_class(agent).Config)
+    found = []
+    for file in shipped_spaces().values():
+        space = Space.load(file)
+        if space.agent != agent.lower():
+            continue
+        space = space.checked_against(known)
+        # A start without an environment of its own is meant for that of its file.
+        own = (space.env,) if space.env else ()
+        found += [Preset(s.name, s.env or own, s.values, space) for s in space.starts if s.name]
+    return found
+
+
+def environments(known: Iterable[Preset]) -> dict[str, str]:
+    """Return the names of the presets, and for each in words which environments it is for."""
+    found: dict[str, list[str]] = {}
+    for one in known:
+        found.setdefault(one.name, []).extend(one.env or ["any environment"])
+    return {name: ", ".join(envs) for name, envs in found.items()}
+
+
+def preset(
+    agent: str, env: str, name: str = "zoo", changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return known-good hyperparameters by name, as `rltune.agents.Agent` and TrainSpec take them.
+
+    Args:
+        agent: such as "td3"
+        env: the gymnasium id that they are for
+        name: of the preset; ``rltune train AGENT --help`` lists them
+        changes: hyperparameters that win over the preset's; what is derived follows them
+
+    Raises:
+        UserError: there is no such preset for the environment, or no such hyperparameter.
+    """
+    from rltune.agents.config import canonical_name
+    from rltune.agents.registry import agent_class
+
+    config = agent_class(agent).Config
+    changes = {canonical_name(config, key): value for key, value in (changes or {}).items()}
+    known = presets(agent)
+    for one in known:
+        if one.name == name and (not one.env or env in one.env):
+            return {**one.space.resolve({**one.values, **changes}), **changes}
+    there_is = "; ".join(f"{n} for {envs}" for n, envs in environments(known).items())
+    raise UserError(f"{agent} has no preset {name!r} for {env}; it has {there_is or 'none at all'}")
