@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,39 @@ class Evaluation:
         return float(np.std(self.returns))
 
 
+def greedy_episodes(
+    envs: Envs, act: Callable[[Array, Array], Array], episodes: int
+) -> Evaluation:
+    """Run so many episodes and close the environments.
+
+    Args:
+        envs: fresh ones; their seed decides about the starts
+        act: observations (n_envs, ...), and where they are the first of an episode -> actions
+        episodes: how many; the first ones that began, so that short ones are not preferred
+    """
+    started = time.perf_counter()
+    results: dict[int, tuple[float, int]] = {}
+    try:
+        obs, begins = envs.reset(), np.ones(envs.n_envs, np.bool_)
+        while len(results) < episodes:
+            step = envs.step(act(obs, begins))
+            obs, begins = step.obs, step.terminated | step.truncated
+            results.update(
+                {
+                    finished.number: (finished.episode_return, finished.length)
+                    for finished in step.episodes
+                    if finished.number < episodes
+                }
+            )
+    finally:
+        envs.close()
+    returns = [results[number][0] for number in range(episodes)]
+    lengths = [results[number][1] for number in range(episodes)]
+    return Evaluation(returns, lengths, time.perf_counter() - started)
+
+
 @dataclass
-class _Seeds:
+class Seeds:
     """The independent seeds that one seed stands for."""
 
     algorithm: int
@@ -102,7 +133,8 @@ class _Seeds:
     evaluation: int
 
     @classmethod
-    def of(cls, seed: int) -> _Seeds:
+    def of(cls, seed: int) -> Seeds:
+        """Return those of ``seed``."""
         state = np.random.SeedSequence(seed).generate_state(3)
         return cls(*(int(word) for word in state))
 
@@ -183,7 +215,7 @@ class Agent:
         self.controls = controls or Controls()
         self.extra: dict[str, Any] = {}
 
-        self._seeds = _Seeds.of(seed)
+        self._seeds = Seeds.of(seed)
         self._envs = self._make_envs(config.n_envs, self._seeds.training, training=True)
         spaces = Spaces(
             self._envs.single_observation_space, self._envs.single_action_space, config.n_envs
@@ -381,29 +413,15 @@ class Agent:
                 seed, so that every evaluation has the same starts
             max_steps: episodes are cut off after so many steps
         """
-        started = time.perf_counter()
         seed = self._seeds.evaluation if seed is None else seed
         n_envs = min(episodes, EVALUATION_ENVS)
         envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
-        results: dict[int, tuple[float, int]] = {}
-        try:
-            recall = Recall(self.algorithm)
-            seen = recall.first(self.normalised(envs.reset()))
-            while len(results) < episodes:
-                step = envs.step(recall.act(seen, explore=False))
-                seen = recall.seen(self.normalised(step.obs), step.terminated | step.truncated)
-                results.update(
-                    {
-                        finished.number: (finished.episode_return, finished.length)
-                        for finished in step.episodes
-                        if finished.number < episodes
-                    }
-                )
-        finally:
-            envs.close()
-        returns = [results[number][0] for number in range(episodes)]
-        lengths = [results[number][1] for number in range(episodes)]
-        return Evaluation(returns, lengths, time.perf_counter() - started)
+        recall = Recall(self.algorithm)
+
+        def act(obs: Array, begins: Array) -> Array:
+            return recall.act(recall.seen(self.normalised(obs), begins), explore=False)
+
+        return greedy_episodes(envs, act, episodes)
 
     # --------------------------------------------------------------------------------- checkpoints
 

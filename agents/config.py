@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -50,6 +50,9 @@ ALIASES = {
     "adam_eps": "optimizer_eps",
     "fcnet_hiddens": "net_arch",
     "fcnet_activation": "activation",
+    "num_envs_per_env_runner": "n_envs",
+    "target_network_update_freq": "target_update_interval",
+    "num_steps_sampled_before_learning_starts": "learning_starts",
 }
 
 
@@ -243,6 +246,18 @@ def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter
     }
 
 
+def own_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the one of the ``known`` names that ``name`` means; None: there is none.
+
+    Dashes and aliases are accepted, in both directions: RLlib's agents are known under its names.
+    """
+    plain = name.lstrip("-").replace("-", "_")
+    if plain in known:
+        return plain
+    meaning = ALIASES.get(plain, plain)
+    return next((other for other in known if ALIASES.get(other, other) == meaning), None)
+
+
 def canonical_name(config_class: type[AgentConfig], name: str, where: str = "") -> str:
     """Return our name for a hyperparameter written as ``name``: dashes and aliases are accepted.
 
@@ -250,11 +265,10 @@ def canonical_name(config_class: type[AgentConfig], name: str, where: str = "") 
         UserError: the agent has no such hyperparameter.
     """
     known = hyperparameters(config_class)
-    plain = name.lstrip("-").replace("-", "_")
-    for candidate in (plain, ALIASES.get(plain, "")):
-        if candidate in known:
-            return candidate
-    raise unknown("hyperparameter", name, known, where)
+    own = own_name(name, known)
+    if own is None:
+        raise unknown("hyperparameter", name, known, where)
+    return own
 
 
 def make_config(config_class: type[C], values: Mapping[str, object], where: str = "") -> C:

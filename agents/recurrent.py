@@ -165,7 +165,7 @@ class Recall:
 
     def __init__(self, algorithm: Algorithm[Any]) -> None:
         self.algorithm = algorithm
-        self._state: Array = np.zeros(0)
+        self._state: Array = np.zeros((1, algorithm.state_size), np.float32)
 
     def first(self, obs: Array) -> Array:
         """Return what the algorithm sees at the beginning of episodes."""

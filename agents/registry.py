@@ -19,7 +19,7 @@ BUILTIN = {
     name.lower(): f"rltune.agents.{name.lower()}:{name}"
     for name in ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO")
 }
-HELP = f"{', '.join(BUILTIN)}, or module:Class of your own"
+HELP = f"{', '.join(BUILTIN)}, rllib:PPO, or module:Class of your own"
 ENTRY_POINT_GROUP = "rltune.agents"
 
 

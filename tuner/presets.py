@@ -29,14 +29,14 @@ class Preset:
 def presets(agent: str) -> list[Preset]:
     """Return the presets of an agent: the named starts of every space that ships for it."""
     from rltune.agents.config import hyperparameters
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
     from rltune.space import Space, shipped_spaces
 
-    known = hyperparameters(agent_class(agent).Config)
+    known = hyperparameters(config_class(agent))
     found = []
     for file in shipped_spaces().values():
         space = Space.load(file)
-        if space.agent != agent.lower():
+        if space.agent is None or space.agent.lower() != agent.lower():
             continue
         space = space.checked_against(known)
         # A start without an environment of its own is meant for that of its file.
@@ -68,9 +68,9 @@ def preset(
         UserError: there is no such preset for the environment, or no such hyperparameter.
     """
     from rltune.agents.config import canonical_name
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
 
-    config = agent_class(agent).Config
+    config = config_class(agent)
     changes = {canonical_name(config, key): value for key, value in (changes or {}).items()}
     known = presets(agent)
     for one in known:

@@ -21,7 +21,6 @@ from rltune.spec import SearchSpec, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.agents.algorithm import Algorithm
     from rltune.dimensions import Dimension
 
 DEFAULT_TRIALS = 20
@@ -101,14 +100,14 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
-        from rltune.agents.registry import agent_class
+        from rltune.learners import config_class
 
         self.started = time.time()
         self.screen = screen
         self.ray_output = ray_output
         agent = _spec_of(agent)
-        self.algorithm: type[Algorithm[Any]] = agent_class(agent)
-        self.space = _resolve_space(agent, space, self.algorithm, dimensions or {})
+        self.config_class = config_class(agent)
+        self.space = _resolve_space(agent, space, self.config_class, dimensions or {})
         env = _spec_of(env) if env is not None else self.space.env
         if env is None:
             raise UserError("which environment? Give --env ID, or env: in the space file.")
@@ -136,12 +135,12 @@ class Search:
         self.storage_path = os.fspath(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
-        self.starts = starts(self.space, env, self.algorithm)
+        self.starts = starts(self.space, env, self.config_class)
 
     def run(self) -> SearchResult:
         """Run the search to its end, or until Ctrl-C, and return what it found."""
         run = RunDir.create(self.path, self.spec.to_dict())
-        return drive(run, self.spec, self.algorithm, self.started, self.screen, self.ray_output)
+        return drive(run, self.spec, self.config_class, self.started, self.screen, self.ray_output)
 
 
 def resume(
@@ -156,7 +155,7 @@ def resume(
     Raises:
         UserError: the path is no search, or another process drives it.
     """
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
 
     started = time.time()
     run = RunDir.open(path)
@@ -168,7 +167,7 @@ def resume(
     run.resumed(changes)
     if spec.import_path not in sys.path:
         sys.path.insert(0, spec.import_path)
-    return drive(run, spec, agent_class(spec.agent), started, screen, ray_output)
+    return drive(run, spec, config_class(spec.agent), started, screen, ray_output)
 
 
 def check(spec: SearchSpec, space: Space) -> None:
@@ -193,7 +192,7 @@ def check(spec: SearchSpec, space: Space) -> None:
 def drive(
     run: RunDir,
     spec: SearchSpec,
-    algorithm: type[Algorithm[Any]],
+    config_class: type[Any],
     started: float,
     screen: str,
     ray_output: bool,
@@ -217,7 +216,7 @@ def drive(
             sampler=spec.sampler,
             sampler_options=spec.sampler_options,
             seed=spec.seed,
-            starts=starts(space, spec.env, algorithm),
+            starts=starts(space, spec.env, config_class),
         )
         scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler.restore(study.reports(), study.stopped())
@@ -260,7 +259,7 @@ def drive(
             driver.give_up_the_rest()
             driver.write_trials_table(force=True)
             if not driver.stop_requested:
-                defaults = full_config(algorithm, {})
+                defaults = full_config(config_class, {})
                 tracker.search_finished(conclude(run, spec, study, driver.scores, defaults))
         except StorageError as error:
             raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
@@ -271,7 +270,7 @@ def drive(
     return SearchResult(Run(run), interrupted=driver.stop_requested)
 
 
-def starts(space: Space, env: str, algorithm: type[Algorithm[Any]]) -> list[Any]:
+def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
     """Return the trials that come first: the agent's defaults, then what is known to be good."""
     from rltune.study import Start
 
@@ -279,18 +278,16 @@ def starts(space: Space, env: str, algorithm: type[Algorithm[Any]]) -> list[Any]
     known += [
         (f"start:{i}", space.resolve(start.values)) for i, start in enumerate(space.starts_for(env))
     ]
-    return [Start(origin, full_config(algorithm, values)) for origin, values in known]
+    return [Start(origin, full_config(config_class, values)) for origin, values in known]
 
 
-def full_config(algorithm: type[Algorithm[Any]], values: Mapping[str, Any]) -> dict[str, Any]:
+def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return every hyperparameter of the agent: ``values`` where given, else its defaults.
 
     Derived values that are no hyperparameters only served the constraints, and are left out.
     """
-    known = hyperparameters(algorithm.Config)
-    return config_dict(
-        make_config(algorithm.Config, {k: v for k, v in values.items() if k in known})
-    )
+    known = hyperparameters(config_class)
+    return config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
 
 
 def _spec_of(thing: str | type) -> str:
@@ -308,16 +305,16 @@ def _spec_of(thing: str | type) -> str:
 def _resolve_space(
     agent: str,
     space: Mapping[str, Any] | str | os.PathLike[str] | None,
-    algorithm: type[Algorithm[Any]],
+    config_class: type[Any],
     dimensions: Mapping[str, Dimension | Any],
 ) -> Space:
-    known = hyperparameters(algorithm.Config)
+    known = hyperparameters(config_class)
     if isinstance(space, Mapping):
         resolved = Space.from_dict(space)
     elif space is not None:
         resolved = Space.load(os.fspath(space))
-    elif agent in shipped_spaces():
-        resolved = Space.load(agent)
+    elif (shipped := agent.lower().replace(":", "-")) in shipped_spaces():  # rllib-ppo
+        resolved = Space.load(shipped)
     else:
         resolved = Space.from_hyperparameters(known, agent)
     if resolved.agent is not None and resolved.agent != agent:
@@ -327,7 +324,7 @@ def _resolve_space(
     if not resolved.dimensions:
         raise UserError("the space has nothing to search; give at least one dimension.")
     # The defaults are written out, so that a configuration is whole, whatever the defaults become.
-    defaults = full_config(algorithm, resolved.fixed)
+    defaults = full_config(config_class, resolved.fixed)
     varied = {*resolved.dimensions, *resolved.derived}
     fixed = {name: value for name, value in defaults.items() if name not in varied}
     return replace(resolved, fixed=fixed)

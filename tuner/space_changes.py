@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.config import ALIASES, Hyperparameter
+from rltune.agents.config import Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension, same
 from rltune.expressions import Expression
@@ -34,15 +34,6 @@ SELDOM_SEARCHED = {
     "target_kl",
     "vectorization",
 }
-
-
-def own_name(name: str, known: Mapping[str, Any]) -> str | None:
-    """Our name for a hyperparameter written as ``name`` or as an alias; None: there is none."""
-    plain_name = name.replace("-", "_")
-    for candidate in (plain_name, ALIASES.get(plain_name, "")):
-        if candidate in known:
-            return candidate
-    return None
 
 
 def own_parts(hyperparameters: Mapping[str, Hyperparameter]) -> dict[str, Any]:

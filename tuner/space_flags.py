@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rltune.agents.config import Hyperparameter
+from rltune.agents.config import Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import (
     KINDS,
@@ -21,7 +21,6 @@ from rltune.dimensions import (
     parse_dimension,
     range_spec,
 )
-from rltune.space_changes import own_name
 from rltune.yaml_lines import Source, parse_yaml
 
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

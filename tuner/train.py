@@ -10,16 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rltune.agents.agent import Agent, Chunk, Evaluation
+from rltune.agents.agent import Chunk, Evaluation
 from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.history import HistoryWriter
+from rltune.learners import agent_type
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.tracking import Tracker
 from rltune.train_progress import TrainProgress
+
+if TYPE_CHECKING:
+    from rltune.learners import AnyAgent
 
 ROLE = "train"
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
@@ -132,7 +136,7 @@ def train(
         UserError: a wrong specification; then no run directory is left behind.
     """
     path = run_path(storage_path, name or default_name(spec.agent, spec.env, storage_path))
-    agent = Agent(
+    agent = agent_type(spec.agent)(
         spec.agent,
         spec.env,
         spec.config,
@@ -180,7 +184,7 @@ def resume_training(
             agent.close()
 
 
-def _nothing_left(run: RunDir, agent: Agent) -> str:
+def _nothing_left(run: RunDir, agent: AnyAgent) -> str:
     if agent.diverged:
         return f"the training {run.name!r} can't go on: it diverged, {agent.diverged}"
     reason = agent.stop_reason or f"{agent.env_steps:,} env_steps are done"
@@ -190,12 +194,14 @@ def _nothing_left(run: RunDir, agent: Agent) -> str:
     )
 
 
-def _last_agent(run: RunDir, spec: TrainSpec) -> Agent:
+def _last_agent(run: RunDir, spec: TrainSpec) -> AnyAgent:
     """Return the agent of the last checkpoint, or a new one if there is none yet."""
     last = run.path / "checkpoints" / "last.pt"
     if last.exists():
-        return Agent.load(last, device=spec.device, env=spec.env, algorithm=spec.agent)
-    return Agent(
+        return agent_type(spec.agent).load(
+            last, device=spec.device, env=spec.env, algorithm=spec.agent
+        )
+    return agent_type(spec.agent)(
         spec.agent,
         spec.env,
         spec.config,
@@ -217,7 +223,7 @@ def resume(run: str | Path, *, total_timesteps: int | None = None, plain: bool =
 class _Training:
     """Trains an agent to its end, iteration by iteration, and records each."""
 
-    def __init__(self, run: RunDir, spec: TrainSpec, agent: Agent, plain: bool) -> None:
+    def __init__(self, run: RunDir, spec: TrainSpec, agent: AnyAgent, plain: bool) -> None:
         self.run_dir = run
         self.spec = spec
         self.agent = agent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ray import tune
 
 if TYPE_CHECKING:
-    from rltune.agents.agent import Agent
+    from rltune.learners import AnyAgent
 
 TASK = "task"
 PAYLOAD = "payload"
@@ -83,7 +83,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
-        self.agent: Agent | None = None
+        self.agent: AnyAgent | None = None
         self.state = _State()
         self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
 
@@ -116,17 +116,17 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self._save()
         return {PAYLOAD: result}
 
-    def _make_agent(self) -> Agent:
-        from rltune.agents.agent import Agent
+    def _make_agent(self) -> AnyAgent:
         from rltune.agents.controls import Controls
+        from rltune.learners import agent_type
 
         task = self.task
         if Path(task["checkpoint"]).exists():
-            agent = Agent.load(task["checkpoint"], device=task["device"])
+            agent = agent_type(task["agent"]).load(task["checkpoint"], device=task["device"])
             self.state = _State(**agent.extra)
             self.saved_steps = agent.env_steps
             return agent
-        return Agent(
+        return agent_type(task["agent"])(
             task["agent"],
             task["env"],
             task["config"],
@@ -137,17 +137,20 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             env_kwargs=task["env_kwargs"],
         )
 
-    def _iterate(self, agent: Agent) -> Result:
+    def _iterate(self, agent: AnyAgent) -> Result:
         task, state = self.task, self.state
         started = time.perf_counter()
         before = agent.env_steps
-        index = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
-        point = task["points"][index]
+        aim = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
+        point = task["points"][aim]
         chunk = agent.learn(point, deadline=task["deadline"])
         finished = chunk.env_steps >= task["points"][-1] or chunk.stop_reason is not None
         out_of_time = not finished and not chunk.diverged and chunk.env_steps < point
+        # RLlib may jump over points: the last one reached counts, so rungs compare like with like.
+        index = max(aim, bisect.bisect_right(task["points"], chunk.env_steps) - 1)
+        due = any(passed in task["evaluate_at"] for passed in task["points"][aim : index + 1])
         evaluation = None
-        if not chunk.diverged and (finished or (point in task["evaluate_at"] and not out_of_time)):
+        if not chunk.diverged and (finished or (due and not out_of_time)):
             evaluation = agent.evaluate(task["eval_episodes"])
             state.evaluations.append(evaluation.mean)
         state.seconds += time.perf_counter() - started

@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
     from rltune.agents.agent import Agent, Evaluation
+    from rltune.learners import AnyAgent
 
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 EVAL_HELP = """\
@@ -114,7 +115,7 @@ def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     path, agent = _load(args, extra)
     evaluation = play(
-        agent,
+        cast("Agent", agent),  # RLlib's have all that is needed here
         args.episodes,
         window=args.window or (args.video is None and args.frames is None),
         video=args.video,
@@ -134,16 +135,18 @@ def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
     return 0
 
 
-def _load(args: argparse.Namespace, extra: Sequence[str]) -> tuple[Path, Agent]:
+def _load(args: argparse.Namespace, extra: Sequence[str]) -> tuple[Path, AnyAgent]:
     if extra:
         raise UserError(
             f"unexpected argument {extra[0]!r}; see rltune {args.command} --help. "
             "The hyperparameters are those of the checkpoint."
         )
     path = find_checkpoint(args.checkpoint, best=args.best, trial=args.trial)
-    from rltune.agents.agent import Agent
+    from rltune.agents import checkpoint
+    from rltune.learners import agent_type
 
-    return path, Agent.load(path, device=args.device, env=args.env)
+    agent = agent_type(checkpoint.read(path)["agent"])
+    return path, agent.load(path, device=args.device, env=args.env)
 
 
 def find_checkpoint(where: str, *, best: bool = False, trial: int | None = None) -> Path:
@@ -208,7 +211,7 @@ def shown(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def summary(path: Path, agent: Agent, evaluation: Evaluation) -> dict[str, Any]:
+def summary(path: Path, agent: AnyAgent, evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation as JSON-able values; the interval is None for fewer than 5 episodes."""
     import math
 

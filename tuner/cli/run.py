@@ -176,11 +176,11 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe."""
     from rltune.agents.config import hyperparameters
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
     from rltune.search import Search
     from rltune.space import dimension_from_values, parse_override
 
-    known = hyperparameters(agent_class(args.agent).Config)
+    known = hyperparameters(config_class(args.agent))
     dimensions = dict(parse_override(text, known) for text in args.dimension)
     for name, values in parse_flags(extra).items():
         key, dimension = dimension_from_values(name, values, known)

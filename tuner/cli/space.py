@@ -84,13 +84,13 @@ def check_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         raise UserError("space check: --samples and --seed must be 0 or more")
     import numpy as np
     from rltune.agents.config import hyperparameters
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
     from rltune.space import Space
 
     space = Space.load(args.file)
     agent, env = args.agent or space.agent, args.env or space.env
     if agent is not None:
-        space = space.checked_against(hyperparameters(agent_class(agent).Config))
+        space = space.checked_against(hyperparameters(config_class(agent)))
     rng = np.random.default_rng(args.seed)
     samples = [space.resolve(space.sample(rng)) for _ in range(args.samples)]
 

@@ -125,11 +125,11 @@ _number.__name__ = "whole number"
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
     from rltune.agents.config import hyperparameters
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
     from rltune.presets import preset
     from rltune.train import TrainSpec, print_result, train
 
-    known = hyperparameters(agent_class(args.agent).Config)
+    known = hyperparameters(config_class(args.agent))
     config = read_flags(extra, args.agent, known)
     if args.preset is not None:
         if args.config is not None:
@@ -177,13 +177,13 @@ def read_config(file: str | None, agent: str) -> dict[str, Any]:
     from pathlib import Path
 
     from rltune.agents.config import config_dict, make_config
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
     from rltune.yaml_lines import read_yaml
 
     data, _ = read_yaml(Path(file))
     if not isinstance(data, dict):
         raise UserError(f"{file}: not a mapping of hyperparameters to values")
-    return config_dict(make_config(agent_class(agent).Config, data, file))
+    return config_dict(make_config(config_class(agent), data, file))
 
 
 def read_flags(
@@ -194,12 +194,12 @@ def read_flags(
     ``--use-sde`` alone means true, ``--no-use-sde`` false.
     """
     from rltune.agents.config import canonical_name, coerce
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
 
     values: dict[str, Any] = {}
     for flag, words in _split(extra):
         negated = flag.startswith("no-") or flag.startswith("no_")
-        name = canonical_name(agent_class(agent).Config, flag[3:] if negated else flag, f"--{flag}")
+        name = canonical_name(config_class(agent), flag[3:] if negated else flag, f"--{flag}")
         parameter = known[name]
         if parameter.type == "bool" and not words:
             words = ["false" if negated else "true"]
@@ -233,11 +233,11 @@ def hyperparameter_help(agent: str) -> str:
     import textwrap
 
     from rltune.agents.config import hyperparameters
-    from rltune.agents.registry import agent_class
+    from rltune.learners import config_class
     from rltune.presets import environments, presets
 
     lines = [f"\nhyperparameters of {agent}, with their defaults and sensible ranges:"]
-    for parameter in hyperparameters(agent_class(agent).Config).values():
+    for parameter in hyperparameters(config_class(agent)).values():
         flag = f"  --{parameter.name.replace('_', '-')} {_shown(parameter.default)}"
         facts = f"{parameter.help} {_range(parameter)}".strip()
         lines += textwrap.wrap(facts, 100, initial_indent=f"{flag:<34}", subsequent_indent=" " * 34)
