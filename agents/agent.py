@@ -93,9 +93,7 @@ class Evaluation:
         return float(np.std(self.returns))
 
 
-def greedy_episodes(
-    envs: Envs, act: Callable[[Array, Array], Array], episodes: int
-) -> Evaluation:
+def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
     """Run so many episodes and close the environments.
 
     Args:
