@@ -240,7 +240,7 @@ class DQN(Algorithm[DQNConfig]):
         if self.env_steps <= config.learning_starts or not gradient_steps:
             return {}
         if self.state_size and memory.steps < config.burn_in + config.sequence_length:
-            return {}
+            return {}  # there is no sequence yet
         learning_rate = value_at(config.learning_rate, progress) * self.learning_rate_factor
         beta = config.priority_beta + (1 - config.priority_beta) * progress
 

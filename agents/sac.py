@@ -233,6 +233,8 @@ class SAC(Algorithm[SACConfig]):
         self.updated += self.config.train_freq
         if self.updated <= self.config.learning_starts:
             return {}
+        if self.state_size and memory.steps < self.config.burn_in + self.config.sequence_length:
+            return {}  # there is no sequence yet
         learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):

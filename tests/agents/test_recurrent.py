@@ -228,6 +228,27 @@ def test_what_was_seen_first_is_remembered(name: str) -> None:
     assert agent.evaluate(20).mean == 1.0
 
 
+@pytest.mark.slow
+def test_cartpole_without_velocities_needs_memory() -> None:
+    means = []
+    for lstm_size in (64, 0):
+        config = {
+            "lstm_size": lstm_size,
+            "sequence_length": 32,
+            "n_steps": 128,
+            "batch_size": 256,
+            "n_epochs": 4,
+            "net_arch": (64,),
+            "learning_rate": 1e-3,
+        }
+        agent = Agent("ppo", "tests.agents.toy_envs:Still", config, total_timesteps=60_000)
+        agent.learn(60_000)
+        means.append(agent.evaluate(20).mean)
+    with_memory, without = means
+    assert with_memory > 400
+    assert without < 100
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_without_memory_it_cannot_be_known(name: str) -> None:
     agent = make(name, steps=1000, lstm_size=0)
@@ -276,6 +297,13 @@ def test_states_in_the_loop_are_those_of_stepping() -> None:
     last = obs[-1]
     begins = last[:, 2:3] > 0
     torch.testing.assert_close(last[:, 3:], torch.where(begins, 0, state))
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_learning_waits_for_a_whole_sequence(name: str) -> None:
+    agent = make(name, learning_starts=0)  # 2 steps of each of 4 environments between updates
+    assert agent.learn(36).metrics == {}
+    assert agent.learn(40).metrics
 
 
 def test_playing_is_evaluating() -> None:
