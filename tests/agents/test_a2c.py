@@ -100,26 +100,6 @@ def test_advantages_are_normalised_on_demand(normalise: bool) -> None:
     assert metrics["policy_loss"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_rows_that_are_not_valid_are_not_learnt_from() -> None:
-    agents = [make(n_envs=1), make(n_envs=1)]
-    for agent, nonsense in zip(agents, (0.0, 1e6), strict=True):
-        memory, rng = agent.make_memory(), np.random.default_rng(0)
-        for t in range(8):
-            obs = rng.normal(size=(1, 4)).astype(np.float32)
-            bad = t == 4  # follows the end of an episode, as NEXT_STEP environments do it
-            memory.add(
-                obs=obs + nonsense * bad,
-                action=np.zeros(1, np.int64),
-                reward=rng.normal(size=1) + nonsense * bad,
-                terminated=np.array([t == 3]),
-                truncated=np.zeros(1, np.bool_),
-                next_obs=obs,
-                valid=np.array([not bad]),
-            )
-        agent.update(memory, 0.0)
-    assert torch.equal(agents[0].learner.flat, agents[1].learner.flat)
-
-
 def test_a_rollout_without_a_valid_row_teaches_nothing() -> None:
     agent = make(n_envs=1, n_steps=1)
     before = agent.learner.flat.clone()
@@ -189,10 +169,6 @@ def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> Non
 
 
 LEARNED = {
-    "Which": (1.0, {}),
-    "Both": (0.95, {}),
-    "Bits": (0.95, {}),
-    "Aim": (0.85, {}),
     "Aim gsde": (0.85, {"use_sde": True, "log_std_init": -2.0, "gamma": 0.0}),
     "Picture": (1.0, {"learning_rate": 7e-4}),
 }

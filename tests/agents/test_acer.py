@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -271,30 +270,6 @@ def test_time_limits_bootstrap_and_terminations_do_not() -> None:
     assert (before[:, 2:] < after[:, 2:] - 50).all()
 
 
-def test_rows_that_are_not_valid_are_not_learnt_from() -> None:
-    learned = []
-    for nonsense in (0.0, 1e6):
-        agent = make(n_envs=1, n_steps=8, replay_ratio=2.0)
-        memory, rng = agent.make_memory(), np.random.default_rng(0)
-        for _ in range(3):
-            for t in range(8):
-                obs = rng.normal(size=(1, 4)).astype(np.float32)
-                bad = t == 4  # follows the end of an episode, as NEXT_STEP environments do it
-                memory.add(
-                    obs=obs + nonsense * bad,
-                    action=np.zeros(1, np.int64),
-                    reward=rng.normal(size=1) + nonsense * bad,
-                    terminated=np.array([t == 3]),
-                    truncated=np.zeros(1, np.bool_),
-                    next_obs=obs,
-                    valid=np.array([not bad]),
-                )
-            agent.update(memory, 0.0)
-        learned.append(agent.learner.flat)
-    assert torch.equal(learned[0], learned[1])
-    assert not torch.equal(learned[0], make(n_envs=1).learner.flat)
-
-
 def test_the_probabilities_of_the_policy_that_acted_are_kept() -> None:
     agent = make(learning_rate=0.1, replay_ratio=0.0)
     memory, rng = agent.make_memory(), np.random.default_rng(0)
@@ -341,13 +316,6 @@ def test_a_small_memory_is_replayed_when_it_is_full() -> None:
         fill(agent, memory, rng)
         replays.append(agent.update(memory, 0.0)["replays"] > 0)
     assert replays == [False, True, True]
-
-
-@pytest.mark.parametrize("n_envs", [1, 4])
-def test_an_update_takes_a_rollout_of_all_environments(n_envs: int) -> None:
-    config = {"n_envs": n_envs, "n_steps": 5}
-    agent = Agent(SPEC, "CartPole-v1", config, total_timesteps=1000, device="cpu")
-    assert agent.learn(100).updates == 100 // (5 * n_envs)
 
 
 def test_schedules_and_the_plateau_factor_reach_the_update() -> None:
@@ -443,48 +411,14 @@ def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> Non
     assert whole.evaluate(3).returns == third.evaluate(3).returns
 
 
-class Chain(gymnasium.Env[Any, Any]):
-    """Six steps to the right are worth 1; each step to the left 0.02, and it leads back."""
-
-    observation_space = spaces.Box(0, 1, (6,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.place, self.steps = 0, 0
-        return self._look(), {}
-
-    def _look(self) -> Any:
-        return np.eye(6, dtype=np.float32)[min(self.place, 5)]
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        self.place = self.place + 1 if action == 1 else 0
-        won = self.place == 6
-        reward = 1.0 if won else 0.02 * (action == 0)
-        return self._look(), reward, won, self.steps >= 12 and not won, {}
-
-
-LEARNED = {
-    "toy_envs:Which": (8.0, 8_000, {"gamma": 0.5, "learning_rate": 3e-3}),
-    "toy_envs:Picture": (8.0, 4_000, {"gamma": 0.5}),
-    "test_acer:Chain": (1.0, 20_000, {"gamma": 0.9, "learning_rate": 3e-3}),
-}
-
-
-@pytest.mark.parametrize("env", LEARNED)
-def test_small_tasks_are_learned(env: str) -> None:
-    goal, budget, config = LEARNED[env]
-    agent = Agent(
-        SPEC, env, {**RAW, "replay_start": 500, **config}, total_timesteps=budget, device="cpu"
-    )
-    reached = 0.0
-    for until in range(budget // 10, budget + 1, budget // 10):
+def test_images_are_learned() -> None:
+    config = {**RAW, "replay_start": 500, "gamma": 0.5}
+    agent = Agent(SPEC, "toy_envs:Picture", config, total_timesteps=4_000, device="cpu")
+    for until in range(400, 4_001, 400):
         agent.learn(until)
-        reached = agent.evaluate(10).mean
-        if reached >= goal:
+        if agent.evaluate(10).mean == 8:
             return
-    pytest.fail(f"reached {reached:.2f} of {goal}")
+    pytest.fail("it was not learned")
 
 
 def test_cartpole_is_learned_quickly() -> None:

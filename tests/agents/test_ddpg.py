@@ -196,14 +196,8 @@ def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> Non
 
 
 LEARNED = {
-    "ddpg": (DDPG, "Aim", {}),
     "ddpg ou": (DDPG, "Aim", {"noise_type": "ornstein-uhlenbeck", "noise_std": 0.5}),
-    "td3": (TD3, "Aim", {}),
-    "sac": (SAC, "Aim", {"ent_coef": "auto_0.1"}),
     "gsde": (SAC, "Aim", {"ent_coef": "auto_0.1", "use_sde": True}),
-    "one choice": (SAC, "Which", {}),
-    "choices": (SAC, "Both", {}),
-    "bits": (SAC, "Bits", {}),
 }
 
 

@@ -29,29 +29,6 @@ TINY: dict[str, Any] = dict(
 SCALARS = Scalars(torch.tensor(1.0))
 
 
-class Chain(gymnasium.Env[Any, Any]):
-    """Five states in a row; only beyond the last one is a reward, and left leads to the first."""
-
-    observation_space = spaces.Box(0, 1, (5,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.at = 0
-        self.steps = 0
-        return self._obs(), {}
-
-    def _obs(self) -> Any:
-        return np.eye(5, dtype=np.float32)[self.at]
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if action == 1 and self.at == 4:
-            return self._obs(), 1.0, True, False, {}
-        self.at = self.at + 1 if action == 1 else 0
-        return self._obs(), 0.0, False, self.steps >= 15, {}
-
-
 def make(n_envs: int = 2, seed: int = 0, **config: Any) -> DQN:
     box = spaces.Box(-1, 1, (4,), np.float32)
     values = {**TINY, **config}
@@ -377,7 +354,6 @@ def test_a_bandit_is_learned(config: dict[str, Any]) -> None:
 
 
 LEARNERS: dict[str, dict[str, Any]] = {
-    "plain": {},
     "quantiles": {"distributional": "qr", "n_quantiles": 10},
     "rainbow": {**RAINBOW, "v_max": 1.0},
 }
@@ -386,7 +362,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_a_delayed_reward_is_found(kind: str) -> None:
     one = agent(
-        "test_dqn:Chain",
+        "toy_envs:Chain",
         1000,
         gamma=0.9,
         learning_rate=3e-3,

@@ -110,26 +110,6 @@ def test_time_limits_bootstrap_and_terminations_do_not() -> None:
         assert abs(final_value - value) > 1e-3
 
 
-def test_rows_that_are_not_valid_are_not_learnt_from() -> None:
-    agents = [make(n_envs=1), make(n_envs=1)]
-    for agent, nonsense in zip(agents, (0.0, 1e6), strict=True):
-        memory, rng = agent.make_memory(), np.random.default_rng(0)
-        for t in range(8):
-            obs = rng.normal(size=(1, 4)).astype(np.float32)
-            bad = t == 4  # follows the end of an episode, as NEXT_STEP environments do it
-            memory.add(
-                obs=obs + nonsense * bad,
-                action=np.zeros(1, np.int64),
-                reward=rng.normal(size=1) + nonsense * bad,
-                terminated=np.array([t == 3]),
-                truncated=np.zeros(1, np.bool_),
-                next_obs=obs,
-                valid=np.array([not bad]),
-            )
-        agent.update(memory, 0.0)
-    assert torch.equal(agents[0].learner.flat, agents[1].learner.flat)
-
-
 def test_minibatches_cover_every_row_in_each_epoch() -> None:
     agent = make(n_epochs=3, batch_size=5, normalize_advantage=False)  # 16 rows: 5, 5, 5, 1
     rows = torch.arange(16.0)
@@ -208,10 +188,6 @@ def test_gsde_keeps_its_noise_for_a_while() -> None:
 
 
 LEARNED = {
-    "Which": (1.0, {}),
-    "Both": (0.95, {}),
-    "Bits": (0.95, {}),
-    "Aim": (0.85, {}),
     "Aim gsde": (0.85, {"use_sde": True, "log_std_init": -2.0, "gamma": 0.0}),
     "Aim std": (0.85, {"state_dependent_std": True}),
     "Picture": (1.0, {"n_epochs": 2, "n_steps": 32}),

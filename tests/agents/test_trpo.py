@@ -198,27 +198,6 @@ def old(agent: TRPO, flat: torch.Tensor) -> list[torch.Tensor]:
     return [part.view_as(parameter) for part, parameter in parts]
 
 
-def test_rows_that_are_not_valid_are_not_learnt_from() -> None:
-    agents = [make(n_envs=1), make(n_envs=1)]
-    for agent, nonsense in zip(agents, (0.0, 1e6), strict=True):
-        memory, rng = agent.make_memory(), np.random.default_rng(0)
-        for t in range(32):
-            obs = rng.normal(size=(1, 4)).astype(np.float32)
-            bad = t == 4  # follows the end of an episode, as NEXT_STEP environments do it
-            memory.add(
-                obs=obs + nonsense * bad,
-                action=np.zeros(1, np.int64),
-                reward=rng.normal(size=1) + nonsense * bad,
-                terminated=np.array([t == 3]),
-                truncated=np.zeros(1, np.bool_),
-                next_obs=obs,
-                valid=np.array([not bad]),
-            )
-        assert agent.update(memory, 0.0)["step_fraction"] > 0
-    assert torch.equal(agents[0].flat, agents[1].flat)
-    assert torch.equal(agents[0].learner.flat, agents[1].learner.flat)
-
-
 def test_schedules_and_the_plateau_factor_reach_the_critic() -> None:
     agent = make(learning_rate="lin_1e-2")
     agent.learning_rate_factor = 0.5
@@ -269,10 +248,6 @@ def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> Non
 
 
 LEARNED = {
-    "Which": (1.0, {}),
-    "Both": (0.95, {}),
-    "Bits": (0.95, {}),
-    "Aim": (0.85, {}),
     "Aim gsde": (0.8, {"use_sde": True, "log_std_init": -2.0, "gamma": 0.0, "target_kl": 0.05}),
     "Picture": (1.0, {"n_steps": 16}),
 }

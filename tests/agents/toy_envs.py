@@ -71,11 +71,69 @@ class Aim(Toy):
         return 1 - float(np.abs(action - (self.said - 0.5)).mean())
 
 
+class Bandit(gymnasium.Env[Any, Any]):
+    """One state, one step an episode; the last of three actions is worth most."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.ones(1, np.float32), self.worth(action), True, False, {}
+
+    def worth(self, action: Any) -> float:
+        return (0.0, 0.7, 1.0)[action]
+
+
+class BoxBandit(Bandit):
+    """The same where 0.5 is worth most."""
+
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def worth(self, action: Any) -> float:
+        return 1 - abs(float(action[0]) - 0.5)
+
+
+class Chain(gymnasium.Env[Any, Any]):
+    """Five steps to the right are worth 1; each step to the left 0.02, and it leads back."""
+
+    observation_space = spaces.Box(0, 1, (5,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.steps = 0, 0
+        return self._look(), {}
+
+    def _look(self) -> Any:
+        return np.eye(5, dtype=np.float32)[min(self.place, 4)]
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        right = bool(action == 1)
+        self.place = self.place + 1 if right else 0
+        won = self.place == 5
+        reward = float(won) if right else 0.02
+        return self._look(), reward, won, self.steps >= 12 and not won, {}
+
+
+class BoxChain(Chain):
+    """The same where a positive number leads to the right."""
+
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def step(self, action: Any) -> Any:
+        return super().step(int(action[0] > 0))
+
+
 class Forever(gymnasium.Env[Any, Any]):
     """One state, reward 1 a step, for ever: only a time limit ends an episode."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
 
     def __init__(self, limit: int = 4, terminates: bool = False) -> None:
         self.limit, self.terminates = limit, terminates
@@ -90,6 +148,12 @@ class Forever(gymnasium.Env[Any, Any]):
         over = self.steps >= self.limit
         terminated, truncated = over and self.terminates, over and not self.terminates
         return np.ones(1, np.float32), 1.0, terminated, truncated, {}
+
+
+class BoxForever(Forever):
+    """The same with a number as action."""
+
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
 
 
 class Broken(Forever):
