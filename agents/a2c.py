@@ -37,6 +37,10 @@ class A2CConfig(OnPolicyConfig):
         help="lambda of the generalised advantage estimate; 1: the paper's n-step returns",
     )
     normalize_advantage: bool = hp(False, help="normalise the advantages of each rollout")
+    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    model: str = hp(
+        "", outputs=("", ""), help="file that describes the network, with two output layers"
+    )
 
 
 class Scalars(NamedTuple):

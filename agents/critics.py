@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
 from rltune.agents.distributions import MultiCategorical
+from rltune.agents.encoders import Flat, ImageEncoder, make_encoder, model_encoder
 from rltune.agents.errors import UserError
-from rltune.agents.networks import HIDDEN_GAIN, LOG_STD_RANGE, initialise, make_encoder, mlp
+from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
+from rltune.agents.model_files import Layer
+from rltune.agents.networks import LOG_STD_RANGE
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh
 
@@ -117,10 +120,16 @@ class Choices:
         return (uniform * torch.tensor(self.counts, device=generator.device)).long()
 
 
-def head(n_in: int, n_out: int, config: OffPolicyConfig, generator: torch.Generator) -> nn.Linear:
-    """Return an initialised output layer."""
+def head(
+    n_in: int,
+    n_out: int,
+    config: OffPolicyConfig,
+    generator: torch.Generator,
+    described: Layer | None = None,
+) -> nn.Linear:
+    """Return an initialised output layer, as a model file describes it if there is one."""
     layer = nn.Linear(n_in, n_out)
-    initialise(layer, 1.0, config.weight_init, generator)
+    initialise(layer, *(described.rule if described else (1.0, config.weight_init)), generator)
     return layer
 
 
@@ -129,10 +138,17 @@ class Torso(nn.Module):
 
     def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.encoder = make_encoder(spaces, config.encoder)
-        sizes = [self.encoder.size, *config.net_arch]
-        self.layers = mlp(sizes, config.activation)
-        self.size = sizes[-1]
+        self.encoder: Flat | ImageEncoder | ModelLayers
+        self.output: Layer | None = None  # as a model file describes it
+        model = config.models().get("actor_model")
+        if model:
+            self.encoder = model_encoder(spaces, model.layers)
+            self.layers, self.size = nn.Sequential(), flat(self.encoder.shape)
+            self.output = model.outputs[0]
+        else:
+            self.encoder = make_encoder(spaces, config.encoder, config.layer_norm)
+            sizes = [self.encoder.size, *config.net_arch]
+            self.layers, self.size = mlp(sizes, config.activation, config.layer_norm), sizes[-1]
         initialise(self, HIDDEN_GAIN, config.weight_init, generator)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -165,15 +181,29 @@ class Critics(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.encoder = make_encoder(spaces, config.encoder)
+        self.encoder: Flat | ImageEncoder | ModelLayers
+        model = config.models().get("critic_model")
+        if model:  # the convolutions are shared, and the actions join in behind them
+            dense = tuple(layer for layer in model.layers if layer.kind == "dense")
+            self.encoder = model_encoder(spaces, model.layers[: len(model.layers) - len(dense)])
+            n_in = flat(self.encoder.shape) + n_actions
+        else:
+            self.encoder = make_encoder(spaces, config.encoder, config.layer_norm)
+            n_in = self.encoder.size + n_actions
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        sizes = [self.encoder.size + n_actions, *config.net_arch]
         self.networks = nn.ModuleList()
         for _ in range(n_critics):
-            hidden = mlp(sizes, config.activation)
+            hidden: nn.Module
+            if model:
+                hidden = ModelLayers(dense, (n_in,))
+                output, n_out = model.outputs[0], hidden.size
+            else:
+                sizes = [n_in, *config.net_arch]
+                hidden = mlp(sizes, config.activation, config.layer_norm)
+                output, n_out = None, sizes[-1]
             initialise(hidden, HIDDEN_GAIN, config.weight_init, generator)
             self.networks.append(
-                nn.Sequential(hidden, head(sizes[-1], n_values, config, generator))
+                nn.Sequential(hidden, head(n_out, n_values, config, generator, output))
             )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
@@ -199,7 +229,7 @@ class DeterministicActor(nn.Module):
     ) -> None:
         super().__init__()
         self.torso = Torso(spaces, config, generator)
-        self.head = head(self.torso.size, size, config, generator)
+        self.head = head(self.torso.size, size, config, generator, self.torso.output)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return (batch, size)."""
@@ -236,7 +266,7 @@ class SquashedGaussian(nn.Module):
         self.torso = Torso(spaces, config, generator)
         self.use_sde = log_std_init is not None
         n_outputs = size if self.use_sde else 2 * size
-        self.head = head(self.torso.size, n_outputs, config, generator)
+        self.head = head(self.torso.size, n_outputs, config, generator, self.torso.output)
         if log_std_init is not None:
             self.log_std = nn.Parameter(torch.full((self.torso.size, size), float(log_std_init)))
 
@@ -323,7 +353,8 @@ class FactoredCategorical(nn.Module):
         super().__init__()
         self.distribution = MultiCategorical(choices.counts)
         self.torso = Torso(spaces, config, generator)
-        self.head = head(self.torso.size, sum(choices.counts), config, generator)
+        n_outputs = sum(choices.counts)
+        self.head = head(self.torso.size, n_outputs, config, generator, self.torso.output)
         starts = torch.tensor([0, *choices.counts[:-1]]).cumsum(0)
         self.register_buffer("starts", starts, persistent=False)  # of the choices, in a row
 

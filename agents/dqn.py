@@ -80,6 +80,12 @@ class DQNConfig(OffPolicyConfig):
     v_min: float = hp(-10.0, low=-500, high=0, minimum=-1e9, help="the smallest of them")
     v_max: float = hp(10.0, low=0, high=500, minimum=-1e9, help="the largest of them")
     n_quantiles: int = hp(50, low=10, high=200, minimum=1, help="quantiles that qr knows")
+    model: str = hp(
+        "",
+        outputs=("",),
+        help="file that describes the network; the output layer alone is doubled"
+        " by dueling, or noisy",
+    )
 
 
 class Lesson(NamedTuple):

@@ -67,6 +67,7 @@ def build(
     atari: bool | None = None,
     render_mode: str | None = None,
     max_episode_steps: int | None = None,
+    small_images: bool = False,
 ) -> tuple[Env, int | None]:
     """Return the environment without a time limit, and the limit in steps (None: none)."""
     kwargs = dict(env_kwargs or {})
@@ -80,7 +81,7 @@ def build(
         made = _make_registered(spec, is_atari(env) if atari is None else atari, kwargs)
         limit = spec.max_episode_steps
     _check_action_space(env, made.action_space)
-    made = _with_layout(env, made, frame_stack_of(env, frame_stack, atari))
+    made = _with_layout(env, made, frame_stack_of(env, frame_stack, atari), small_images)
     limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
     return made, min(limits, default=None)
 
@@ -263,7 +264,7 @@ def _check_action_space(env: str, space: spaces.Space[Any]) -> None:
         )
 
 
-def _with_layout(env: str, made: Env, frame_stack: int) -> Env:
+def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> Env:
     """Flatten, stack frames, and bring the channels of an image to the front, where needed."""
     if not isinstance(made.observation_space, spaces.Box):
         if not made.observation_space.is_np_flattenable:
@@ -277,19 +278,26 @@ def _with_layout(env: str, made: Env, frame_stack: int) -> Env:
         made = gymnasium.wrappers.FrameStackObservation(made, frame_stack)
     elif len(frame) == 1:
         return made
-    return _Layout(made, image_layout(frame, made.observation_space.dtype))
+    return _Layout(made, image_layout(frame, made.observation_space.dtype, small_images))
 
 
-def image_layout(frame: tuple[int, ...], dtype: Any) -> str | None:
-    """Return "grey", "channels_last" or "channels_first" for an image, None for anything else."""
-    if dtype != np.uint8 or len(frame) not in (2, 3):
+def image_layout(frame: tuple[int, ...], dtype: Any, small: bool = False) -> str | None:
+    """Return "grey", "channels_last" or "channels_first" for an image, None for anything else.
+
+    With ``small`` any size will do, and bits, of which MinAtar's images are made.
+    """
+    if not (dtype == np.uint8 or (small and dtype == np.bool_)) or len(frame) not in (2, 3):
         return None
     if len(frame) == 2:
         layout = "grey"
+    elif small:  # there may be as many channels as rows, or more
+        layout = (
+            "channels_last" if frame[0] == frame[1] or frame[2] < frame[0] else "channels_first"
+        )
     else:
         layout = "channels_last" if frame[2] < frame[0] else "channels_first"
     sides = sorted(frame)[-2:]
-    return layout if min(sides) >= SMALLEST_IMAGE else None
+    return layout if small or min(sides) >= SMALLEST_IMAGE else None
 
 
 class _Layout(gymnasium.ObservationWrapper[Any, Any, Any]):

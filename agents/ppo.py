@@ -37,6 +37,10 @@ class PPOConfig(OnPolicyConfig):
     target_kl: float = hp(
         0.0, low=0.003, high=0.1, scale="log", help="end an update beyond 1.5 times this; 0: never"
     )
+    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    model: str = hp(
+        "", outputs=("", ""), help="file that describes the network, with two output layers"
+    )
 
 
 class Scalars(NamedTuple):

@@ -52,6 +52,10 @@ class SACConfig(OffPolicyConfig):
     log_std_init: float = hp(
         -3.0, low=-5.0, high=0.0, minimum=-20, maximum=5, help="initial log std of gSDE"
     )
+    actor_model: str = hp("", outputs=("",), help="file that describes the actor's network")
+    critic_model: str = hp(
+        "", outputs=("",), help="the same for the critics, each with weights of its own"
+    )
 
 
 class Transitions(NamedTuple):
