@@ -164,16 +164,18 @@ class AgentConfig:
     )
 
     def __post_init__(self) -> None:
-        """Check that the parts of the network go together.
+        """Replace the paths of model files by their content; check that the network's parts agree.
 
         Raises:
-            UserError: they don't.
+            UserError: they don't, or a file is wrong.
         """
         fields = dataclasses.fields(self)
         known = [field.name for field in fields if field.metadata.get("outputs")]
         given = [name for name in known if getattr(self, name)]
         if not given:
             return
+        for name, model in self.models().items():
+            object.__setattr__(self, name, model.text())
         missing = [name for name in known if name not in given]
         if missing:
             raise UserError(f"{given[0]} is given, but {missing[0]} is not; give both or none")
@@ -354,7 +356,7 @@ def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
             + (f" or a schedule such as {LINEAR}1e-3" if parameter.schedule else "")
         ) from None
     if parameter.outputs and result:
-        # The text stands for the file from here on: it may change, or not be there, where it runs.
+        # Already in a search space: the file may change, or not be there, where a trial runs.
         try:
             return read_model(result, parameter.outputs).text()
         except UserError as error:

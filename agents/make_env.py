@@ -290,12 +290,10 @@ def image_layout(frame: tuple[int, ...], dtype: Any, small: bool = False) -> str
         return None
     if len(frame) == 2:
         layout = "grey"
-    elif small:  # there may be as many channels as rows, or more
-        layout = (
-            "channels_last" if frame[0] == frame[1] or frame[2] < frame[0] else "channels_first"
-        )
+    elif frame[2] < frame[0] or (small and frame[0] == frame[1]):
+        layout = "channels_last"  # small square images may have as many channels as rows, or more
     else:
-        layout = "channels_last" if frame[2] < frame[0] else "channels_first"
+        layout = "channels_first"
     sides = sorted(frame)[-2:]
     return layout if small or min(sides) >= SMALLEST_IMAGE else None
 

@@ -73,6 +73,7 @@ def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
     layers = [encoder.size, *hidden]
     own_actor, own_critic = (mlp(layers, config.activation, config.layer_norm) for _ in range(2))
     size = layers[-1]
+    # TRPO has no such field: its critic is updated apart from the actor.
     if isinstance(encoder, Flat) and getattr(config, "shared_torso", False):
         shared = Shared(encoder, own_actor, size)
         return Hidden(shared, nn.Sequential(), nn.Sequential(), size, size)

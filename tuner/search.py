@@ -323,7 +323,7 @@ def _resolve_space(
     if resolved.agent is not None and resolved.agent != agent:
         raise UserError(f"the space is for the agent {resolved.agent!r}, not {agent!r}.")
     own_names = resolved.checked_against(known)
-    texts = [name for name, value in dimensions.items() if isinstance(value, str)]
+    texts = [name for name, value in dimensions.items() if value and isinstance(value, str)]
     if any(name in known and known[name].outputs for name in texts):
         # A model file takes the place of what the space and its starts say about the network.
         standing = {name: known[name].default for name in NETWORK_FIELDS if name in known}

@@ -187,6 +187,7 @@ def test_the_configuration_holds_the_content(tmp_path: Path) -> None:
     config = make_config(PPOConfig, files)
     assert config.model == parse_model(ACTOR_CRITIC, ("", ""), "").text()
     assert make_config(PPOConfig, config_dict(config)) == config
+    assert PPOConfig(**files) == config
     same, other = write(tmp_path, same="; the same\n" + ACTOR_CRITIC, other=IMAGES).values()
     hashes = [
         config_hash(config_dict(make_config(PPOConfig, {"model": path})))
