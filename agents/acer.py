@@ -12,8 +12,9 @@ from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
 from rltune.agents.config import AgentConfig, hp
 from rltune.agents.distributions import make_distribution
 from rltune.agents.errors import UserError
+from rltune.agents.layers import HIDDEN_GAIN, initialise
 from rltune.agents.learner import Learner, Target
-from rltune.agents.networks import HIDDEN_GAIN, NatureCNN, initialise, make_encoder, mlp
+from rltune.agents.networks import hidden_layers
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.schedules import value_at
 from rltune.agents.seen import Parts
@@ -73,28 +74,32 @@ class ACERConfig(AgentConfig):
     average_decay: float = hp(
         0.99, low=0.9, high=0.999, scale="one_minus_log", maximum=1, help="of the average policy"
     )
+    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    model: str = hp(
+        "", outputs=("softmax", ""), help="file that describes the network, with two output layers"
+    )
 
 
 class ACERNet(nn.Module):
-    """A policy and action values with torsos of their own; images share the encoder."""
+    """A policy and action values; `hidden_layers` says what they share."""
 
     def __init__(
         self, spaces: Spaces, n_actions: int, config: ACERConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.parts = Parts(spaces.observation)
-        self.encoder = make_encoder(spaces, config.encoder)
-        # The convolutional encoder ends in a hidden layer of its own.
-        hidden = () if isinstance(self.encoder, NatureCNN) else config.net_arch
-        sizes = [self.encoder.size, *hidden]
-        self.actor, self.critic = (
-            nn.Sequential(mlp(sizes, config.activation), nn.Linear(sizes[-1], n_actions))
-            for _ in range(2)
-        )
+        hidden = hidden_layers(spaces, config)
+        self.encoder = hidden.encoder
+        self.actor = nn.Sequential(hidden.actor, nn.Linear(hidden.actor_size, n_actions))
+        self.critic = nn.Sequential(hidden.critic, nn.Linear(hidden.critic_size, n_actions))
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
-            initialise(head[0], HIDDEN_GAIN, config.weight_init, generator)
-            initialise(head[1], gain, config.weight_init, generator)
+        for network, gain, output in (
+            (self.actor, 0.01, hidden.actor_output),
+            (self.critic, 1.0, hidden.critic_output),
+        ):
+            initialise(network[0], HIDDEN_GAIN, config.weight_init, generator)
+            rule = output.rule if output else (gain, config.weight_init)
+            initialise(network[1], *rule, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the policy's logits and the action values, each (batch, n_actions)."""

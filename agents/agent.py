@@ -248,6 +248,7 @@ class Agent:
             seed=seed,
             env_kwargs=self.env_kwargs,
             frame_stack=self.config.frame_stack,
+            small_images=self.config.reads_small_images(),
             vectorization=self.config.vectorization if training else "sync",
             max_episode_steps=max_steps,
             training=training,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rltune.agents.errors import UserError, unknown
+from rltune.agents.model_files import Model, read_model
 from rltune.agents.schedules import LINEAR, parse_schedule
 
 # Names that CleanRL and RLlib users type, and what they are called here.
@@ -75,6 +76,19 @@ class Hyperparameter:
     schedule: bool
     minimum: float
     maximum: float
+    # Of a model file, for each output layer the activation that it may name; else nothing.
+    outputs: tuple[str, ...] = ()
+
+
+# What a model file says in their stead.
+NETWORK_FIELDS = (
+    "net_arch",
+    "activation",
+    "weight_init",
+    "encoder",
+    "layer_norm",
+    "shared_torso",
+)
 
 
 def hp(
@@ -88,6 +102,7 @@ def hp(
     schedule: bool = False,
     minimum: float = 0,
     maximum: float = math.inf,
+    outputs: tuple[str, ...] = (),
 ) -> Any:
     """Declare a hyperparameter: a dataclass field that knows its range, scale and help."""
     metadata = {
@@ -99,6 +114,7 @@ def hp(
         "schedule": schedule,
         "minimum": minimum,
         "maximum": maximum,
+        "outputs": outputs,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -135,9 +151,10 @@ class AgentConfig:
     )
     encoder: str = hp(
         "auto",
-        choices=("auto", "mlp", "nature_cnn"),
+        choices=("auto", "mlp", "nature_cnn", "small_cnn", "impala_resnet"),
         help="what reads the observations; auto: nature_cnn for images",
     )
+    layer_norm: bool = hp(False, help="normalise the hidden layers, before their activation")
     frame_stack: int = hp(0, low=0, high=4, help="observations stacked into one; 0: none")
     normalize_observations: bool = hp(
         False, help="running normalisation of the observations (vectors only)"
@@ -148,6 +165,44 @@ class AgentConfig:
         choices=("sync", "async", "native"),
         help="how the environments are stepped; native: not bit-equal when resumed",
     )
+
+    def __post_init__(self) -> None:
+        """Replace the paths of model files by their content; check that the network's parts agree.
+
+        Raises:
+            UserError: they don't, or a file is wrong.
+        """
+        fields = dataclasses.fields(self)
+        known = [field.name for field in fields if field.metadata.get("outputs")]
+        given = [name for name in known if getattr(self, name)]
+        if not given:
+            return
+        for name, model in self.models().items():
+            object.__setattr__(self, name, model.text())
+        missing = [name for name in known if name not in given]
+        if missing:
+            raise UserError(f"{given[0]} is given, but {missing[0]} is not; give both or none")
+        for field in fields:
+            if field.name in NETWORK_FIELDS and getattr(self, field.name) != field.default:
+                default = str(field.default).strip("()")
+                raise UserError(
+                    f"{given[0]} and {field.name} both describe the network; drop one of them "
+                    f"({field.name}'s default is {default})"
+                )
+
+    def models(self) -> dict[str, Model]:
+        """Return the model files that are given, by field: ``model``, or actor's and critic's."""
+        return {
+            field.name: read_model(getattr(self, field.name), field.metadata["outputs"])
+            for field in dataclasses.fields(self)
+            if field.metadata.get("outputs") and getattr(self, field.name)
+        }
+
+    def reads_small_images(self) -> bool:
+        """Tell whether the network is made for images, whatever their size."""
+        layers = [layer for model in self.models().values() for layer in model.layers]
+        convolves = any(layer.kind == "convolutional" for layer in layers)
+        return convolves or self.encoder not in ("auto", "mlp", "nature_cnn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,6 +369,12 @@ def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
             f"{_prefix(where)}{parameter.name} is {value!r}, but must be {expected}"
             + (f" or a schedule such as {LINEAR}1e-3" if parameter.schedule else "")
         ) from None
+    if parameter.outputs and result:
+        # Already in a search space: the file may change, or not be there, where a trial runs.
+        try:
+            return read_model(result, parameter.outputs).text()
+        except UserError as error:
+            raise UserError(f"{_prefix(where)}{parameter.name}: {error}") from None
     if parameter.choices is not None and result not in parameter.choices:
         raise unknown(parameter.name, str(value), map(str, parameter.choices), where)
     for number in _numbers(parameter, result):

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
 from rltune.agents.distributions import MultiCategorical
+from rltune.agents.encoders import Flat, ImageEncoder, make_encoder, model_encoder
 from rltune.agents.errors import UserError
-from rltune.agents.networks import HIDDEN_GAIN, LOG_STD_RANGE, initialise, make_encoder, mlp
+from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
+from rltune.agents.model_files import Layer
+from rltune.agents.networks import LOG_STD_RANGE
 from rltune.agents.recurrent import Reader, make_core
 from rltune.agents.seen import Parts, choose
 from torch import Tensor, nn
@@ -126,10 +129,16 @@ class Choices:
         return torch.stack([choose(u, m) for u, m in zip(uniform.T, masks, strict=True)], 1)
 
 
-def head(n_in: int, n_out: int, config: OffPolicyConfig, generator: torch.Generator) -> nn.Linear:
-    """Return an initialised output layer."""
+def head(
+    n_in: int,
+    n_out: int,
+    config: OffPolicyConfig,
+    generator: torch.Generator,
+    described: Layer | None = None,
+) -> nn.Linear:
+    """Return an initialised output layer, as a model file describes it if there is one."""
     layer = nn.Linear(n_in, n_out)
-    initialise(layer, 1.0, config.weight_init, generator)
+    initialise(layer, *(described.rule if described else (1.0, config.weight_init)), generator)
     return layer
 
 
@@ -139,12 +148,19 @@ class Torso(Reader):
     def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.parts = Parts(spaces.observation)
-        self.encoder = make_encoder(spaces, config.encoder)
-        self.core = make_core(self.parts, self.encoder.size, ACTOR)
-        size = self.encoder.size if self.core is None else self.core.size
-        sizes = [size, *config.net_arch]
-        self.layers = mlp(sizes, config.activation)
-        self.size = sizes[-1]
+        self.encoder: Flat | ImageEncoder | ModelLayers
+        self.output: Layer | None = None  # as a model file describes it
+        hidden = config.net_arch
+        model = config.models().get("actor_model")
+        if model:
+            self.encoder = file = model_encoder(spaces, model.layers)
+            hidden, size, self.output = (), flat(file.shape), model.outputs[0]
+        else:
+            self.encoder = make_encoder(spaces, config.encoder, config.layer_norm)
+            size = self.encoder.size
+        self.core = make_core(self.parts, size, ACTOR)
+        sizes = [size if self.core is None else self.core.size, *hidden]
+        self.layers, self.size = mlp(sizes, config.activation, config.layer_norm), sizes[-1]
         initialise(self, HIDDEN_GAIN, config.weight_init, generator)
         if self.core is not None:
             initialise(self.core, 1.0, config.weight_init, generator)
@@ -180,20 +196,36 @@ class Critics(Reader):
     ) -> None:
         super().__init__()
         self.parts = Parts(spaces.observation)
-        self.encoder = make_encoder(spaces, config.encoder)
+        self.encoder: Flat | ImageEncoder | ModelLayers
+        model = config.models().get("critic_model")
+        if model:  # the convolutions are shared, and the actions join in behind them
+            dense = tuple(layer for layer in model.layers if layer.kind == "dense")
+            self.encoder = file = model_encoder(
+                spaces, model.layers[: len(model.layers) - len(dense)]
+            )
+            size = flat(file.shape)
+        else:
+            self.encoder = make_encoder(spaces, config.encoder, config.layer_norm)
+            size = self.encoder.size
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        self.core = make_core(self.parts, self.encoder.size, CRITICS)
-        size = self.encoder.size
+        self.core = make_core(self.parts, size, CRITICS)
         if self.core is not None:
             initialise(self.core, 1.0, config.weight_init, generator)
             size = self.core.size
-        sizes = [size + n_actions, *config.net_arch]
+        n_in = size + n_actions
         self.networks = nn.ModuleList()
         for _ in range(n_critics):
-            hidden = mlp(sizes, config.activation)
+            hidden: nn.Module
+            if model:
+                hidden = ModelLayers(dense, (n_in,))
+                output, n_out = model.outputs[0], hidden.size
+            else:
+                sizes = [n_in, *config.net_arch]
+                hidden = mlp(sizes, config.activation, config.layer_norm)
+                output, n_out = None, sizes[-1]
             initialise(hidden, HIDDEN_GAIN, config.weight_init, generator)
             self.networks.append(
-                nn.Sequential(hidden, head(sizes[-1], n_values, config, generator))
+                nn.Sequential(hidden, head(n_out, n_values, config, generator, output))
             )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
@@ -219,7 +251,7 @@ class DeterministicActor(nn.Module):
     ) -> None:
         super().__init__()
         self.torso = Torso(spaces, config, generator)
-        self.head = head(self.torso.size, size, config, generator)
+        self.head = head(self.torso.size, size, config, generator, self.torso.output)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return (batch, size)."""
@@ -256,7 +288,7 @@ class SquashedGaussian(nn.Module):
         self.torso = Torso(spaces, config, generator)
         self.use_sde = log_std_init is not None
         n_outputs = size if self.use_sde else 2 * size
-        self.head = head(self.torso.size, n_outputs, config, generator)
+        self.head = head(self.torso.size, n_outputs, config, generator, self.torso.output)
         if log_std_init is not None:
             self.log_std = nn.Parameter(torch.full((self.torso.size, size), float(log_std_init)))
 
@@ -343,7 +375,8 @@ class FactoredCategorical(nn.Module):
         super().__init__()
         self.distribution = MultiCategorical(choices.counts)
         self.torso = Torso(spaces, config, generator)
-        self.head = head(self.torso.size, sum(choices.counts), config, generator)
+        n_outputs = sum(choices.counts)
+        self.head = head(self.torso.size, n_outputs, config, generator, self.torso.output)
         starts = torch.tensor([0, *choices.counts[:-1]]).cumsum(0)
         self.register_buffer("starts", starts, persistent=False)  # of the choices, in a row
 

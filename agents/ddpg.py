@@ -41,6 +41,8 @@ class DDPGConfig(OffPolicyConfig):
     noise_std: float = hp(
         0.1, low=0.0, high=0.5, help="standard deviation of the noise; actions span [-1, 1]"
     )
+    actor_model: str = hp("", outputs=("tanh",), help="file that describes the actor's network")
+    critic_model: str = hp("", outputs=("",), help="the same for the critic")
 
 
 class Transitions(NamedTuple):

@@ -91,6 +91,12 @@ class DQNConfig(OffPolicyConfig):
     burn_in: int = hp(
         4, low=0, high=40, help="steps before them that only bring its stored state up to date"
     )
+    model: str = hp(
+        "",
+        outputs=("",),
+        help="file that describes the network; the output layer alone is doubled"
+        " by dueling, or noisy",
+    )
 
 
 class Lesson(NamedTuple):

@@ -91,6 +91,7 @@ class Envs:
             The game goes on, and the returns of episodes are always the game's own score.
         autoreset: begin the next episode where one ends; otherwise `reset` begins it
         render_mode: "human" for a window, "rgb_array" for `render`; only with "sync"
+        small_images: images below 36 x 36, and those of bits, are images too, not vectors
 
     Raises:
         UserError: an unknown environment, a missing package, an unsupported space.
@@ -110,6 +111,7 @@ class Envs:
         training: bool = True,
         autoreset: bool = True,
         render_mode: str | None = None,
+        small_images: bool = False,
     ) -> None:
         if vectorization not in BACKENDS:
             raise unknown("vectorization", vectorization, BACKENDS)
@@ -127,6 +129,7 @@ class Envs:
             atari=atari,
             max_episode_steps=max_episode_steps,
             render_mode=render_mode,
+            small_images=small_images,
         )
         self.single_observation_space = self._backend.observation_space
         self.single_action_space = self._backend.action_space

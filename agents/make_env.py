@@ -74,6 +74,7 @@ def build(
     atari: bool | None = None,
     render_mode: str | None = None,
     max_episode_steps: int | None = None,
+    small_images: bool = False,
 ) -> tuple[Env, int | None]:
     """Return the environment without a time limit, and the limit in steps (None: none)."""
     kwargs = dict(env_kwargs or {})
@@ -89,7 +90,8 @@ def build(
     _check_action_space(env, made.action_space)
     unmasked = mask_to_info(made)
     is_masked = unmasked is not made or (not is_atari(env) and offers_masks(made))
-    made = _with_layout(env, unmasked, frame_stack_of(env, frame_stack, atari))
+    frames = frame_stack_of(env, frame_stack, atari)
+    made = _with_layout(env, unmasked, frames, small_images)
     if is_masked:
         made = Masked(env, made, as_seen(made.observation_space))
     limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
@@ -280,7 +282,7 @@ def _check_action_space(env: str, space: spaces.Space[Any]) -> None:
         )
 
 
-def _with_layout(env: str, made: Env, frame_stack: int) -> Env:
+def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> Env:
     """Flatten, stack frames, and bring the channels of an image to the front, where needed."""
     if not isinstance(made.observation_space, spaces.Box):
         if not made.observation_space.is_np_flattenable:
@@ -294,19 +296,24 @@ def _with_layout(env: str, made: Env, frame_stack: int) -> Env:
         made = gymnasium.wrappers.FrameStackObservation(made, frame_stack)
     elif len(frame) == 1:
         return made
-    return _Layout(made, image_layout(frame, made.observation_space.dtype))
+    return _Layout(made, image_layout(frame, made.observation_space.dtype, small_images))
 
 
-def image_layout(frame: tuple[int, ...], dtype: Any) -> str | None:
-    """Return "grey", "channels_last" or "channels_first" for an image, None for anything else."""
-    if dtype != np.uint8 or len(frame) not in (2, 3):
+def image_layout(frame: tuple[int, ...], dtype: Any, small: bool = False) -> str | None:
+    """Return "grey", "channels_last" or "channels_first" for an image, None for anything else.
+
+    With ``small`` any size will do, and bits, of which MinAtar's images are made.
+    """
+    if not (dtype == np.uint8 or (small and dtype == np.bool_)) or len(frame) not in (2, 3):
         return None
     if len(frame) == 2:
         layout = "grey"
+    elif frame[2] < frame[0] or (small and frame[0] == frame[1]):
+        layout = "channels_last"  # small square images may have as many channels as rows, or more
     else:
-        layout = "channels_last" if frame[2] < frame[0] else "channels_first"
+        layout = "channels_first"
     sides = sorted(frame)[-2:]
-    return layout if min(sides) >= SMALLEST_IMAGE else None
+    return layout if small or min(sides) >= SMALLEST_IMAGE else None
 
 
 class _Layout(gymnasium.ObservationWrapper[Any, Any, Any]):

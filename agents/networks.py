@@ -1,136 +1,92 @@
-"""Networks: encoders that read observations, and actor and critic on top of them.
+"""Networks: actor and critic on top of what reads the observations.
 
 Every weight is initialised from the generator that is handed in.
 """
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from rltune.agents.algorithm import Spaces
-from rltune.agents.config import OnPolicyConfig
+from rltune.agents.config import AgentConfig, OnPolicyConfig
 from rltune.agents.distributions import Distribution, Gaussian
-from rltune.agents.errors import UserError
-from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.encoders import Flat, ImageEncoder, make_encoder, model_encoder
+from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
+from rltune.agents.model_files import Layer
+from rltune.agents.recurrent import LSTM, Reader, make_core
 from rltune.agents.seen import Parts
 from torch import Tensor, nn
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "silu": nn.SiLU,
-}
-HIDDEN_GAIN = math.sqrt(2)
 # Log-stds that a network gives are kept in this range, as in SAC.
 LOG_STD_RANGE = (-20.0, 2.0)
 
 
-def initialise(module: nn.Module, gain: float, rule: str, generator: torch.Generator) -> None:
-    """Set weights and biases of all linear and convolutional layers in ``module``.
+class Hidden(NamedTuple):
+    """What of actor and critic lies before their output layers."""
 
-    Args:
-        module: a network
-        gain: of the weights; torch's rule has none
-        rule: "orthogonal" (Saxe et al. 2013, arXiv:1312.6120), "xavier" (Glorot and Bengio 2010),
-            both with biases of 0, or "torch": its own uniform rule for weights and biases
-        generator: where the weights come from
-    """
-    for layer in module.modules():
-        if not isinstance(layer, (nn.Linear, nn.Conv2d)):
-            continue
-        if rule == "orthogonal":
-            nn.init.orthogonal_(layer.weight, gain, generator=generator)
-        elif rule == "xavier":
-            nn.init.xavier_uniform_(layer.weight, gain, generator=generator)
-        else:
-            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-        if layer.bias is None:
-            continue
-        if rule == "torch":
-            bound = 1 / math.sqrt(layer.weight[0].numel())
-            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-        else:
-            nn.init.zeros_(layer.bias)
+    encoder: Flat | ImageEncoder | ModelLayers | Shared  # both read it
+    core: LSTM | None  # behind it
+    actor: nn.Module  # the hidden layers of its own
+    critic: nn.Module
+    actor_size: int  # numbers that come out
+    critic_size: int
+    # How a model file describes the output layers; None: there is none.
+    actor_output: Layer | None = None
+    critic_output: Layer | None = None
 
 
-def mlp(sizes: list[int], activation: str) -> nn.Sequential:
-    """Return linear layers of the given sizes, each with an activation behind it."""
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(sizes):
-        layers += [nn.Linear(n_in, n_out), ACTIVATIONS[activation]()]
-    return nn.Sequential(*layers)
+class Shared(nn.Module):
+    """An encoder with hidden layers that actor and critic share."""
 
-
-class Flat(nn.Module):
-    """Reads vectors as they are, images as vectors of numbers between 0 and 1."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, encoder: Flat, hidden: nn.Module, size: int) -> None:
         super().__init__()
-        self.size = math.prod(shape)
-        self.scale = 1 / 255 if dtype == np.uint8 else None
+        self.encoder, self.hidden, self.size = encoder, hidden, size
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return (batch, size)."""
-        if self.scale is not None:
-            return obs.flatten(1) * self.scale
-        return obs if obs.ndim == 2 else obs.flatten(1)
-
-
-class NatureCNN(nn.Module):
-    """The convolutional network of Mnih et al. 2015 (doi:10.1038/nature14236).
-
-    Args:
-        shape: (channels, height, width), at least 36 x 36
-        dtype: uint8 images are divided by 255
-    """
-
-    size = 512
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        super().__init__()
-        self.scale = 1 / 255 if dtype == np.uint8 else 1.0
-        self.convolutions = nn.Sequential(
-            nn.Conv2d(shape[0], 32, 8, 4),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2),
-            nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1),
-            nn.ReLU(),
-            nn.Flatten(),
-        )
-        with torch.no_grad():
-            n_flat = self.convolutions(torch.zeros(1, *shape)).shape[1]
-        self.linear = nn.Sequential(nn.Linear(n_flat, self.size), nn.ReLU())
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Return (batch, 512) for images of shape (batch, channels, height, width)."""
-        features: Tensor = self.linear(self.convolutions(obs * self.scale))
+        features: Tensor = self.hidden(self.encoder(obs))
         return features
 
 
-def make_encoder(spaces: Spaces, kind: str) -> Flat | NatureCNN:
-    """Return what reads the observations: ``mlp``, ``nature_cnn``, or for ``auto`` what fits.
+def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
+    """Return what a configuration says on the layers of actor and critic, not yet initialised.
 
-    It reads the observations alone, without masks: `Parts.observation` gives them.
+    Vectors are read by hidden layers of each's own, unless the agent has a ``shared_torso`` and it
+    is on. Images are read by an encoder that both share and that ends in a hidden layer (as in
+    SB3). With one model file all its layers are shared, with two none is. An LSTM is shared too.
 
     Raises:
-        UserError: nature_cnn for observations that are no images of at least 36 x 36.
+        UserError: the observations can't be read so.
     """
-    parts = Parts(spaces.observation)
-    shape, dtype = parts.shape, parts.observation_space.dtype
-    assert dtype is not None
-    is_image = len(shape) == 3 and min(shape[1:]) >= 36
-    if kind == "nature_cnn" and not is_image:
-        raise UserError(
-            f"encoder nature_cnn reads images of at least 36 x 36, but the observations have the "
-            f"shape {shape}; use encoder mlp"
-        )
-    return Flat(shape, dtype) if kind == "mlp" or not is_image else NatureCNN(shape, dtype)
+    models = config.models()
+    if "actor_model" in models:
+        scaled = model_encoder(spaces, ())
+        actor, critic = models["actor_model"], models["critic_model"]
+        own = [ModelLayers(model.layers, scaled.shape) for model in (actor, critic)]
+        sizes = [flat(layers.shape) for layers in own]
+        outputs = (*actor.outputs, *critic.outputs)
+        return Hidden(scaled, None, own[0], own[1], sizes[0], sizes[1], *outputs)
+    encoder: Flat | ImageEncoder | ModelLayers | Shared
+    hidden: tuple[int, ...] = ()
+    outputs = ()
+    if "model" in models:
+        encoder, outputs = model_encoder(spaces, models["model"].layers), models["model"].outputs
+        size = flat(encoder.shape)
+    else:
+        encoder = make_encoder(spaces, config.encoder, config.layer_norm)
+        size = encoder.size
+        if isinstance(encoder, Flat):
+            hidden = config.net_arch
+            # TRPO has no such field: its critic is updated apart from the actor.
+            if getattr(config, "shared_torso", False):
+                layers = mlp([size, *hidden], config.activation, config.layer_norm)
+                size, hidden = hidden[-1] if hidden else size, ()
+                encoder = Shared(encoder, layers, size)
+    core = make_core(Parts(spaces.observation), size)
+    sizes = [size if core is None else core.size, *hidden]
+    own_actor, own_critic = (mlp(sizes, config.activation, config.layer_norm) for _ in range(2))
+    return Hidden(encoder, core, own_actor, own_critic, sizes[-1], sizes[-1], *outputs)
 
 
 class Actor(nn.Module):
@@ -143,15 +99,14 @@ class Actor(nn.Module):
 
     def __init__(
         self,
-        n_features: int,
-        hidden: tuple[int, ...],
+        hidden: Hidden,
         distribution: Distribution,
         config: OnPolicyConfig,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.torso = mlp([n_features, *hidden], config.activation)
-        n_latent = hidden[-1] if hidden else n_features
+        self.torso = hidden.actor
+        n_latent = hidden.actor_size
         n_outputs = distribution.n_params
         self.std = "none"
         if isinstance(distribution, Gaussian):
@@ -163,7 +118,8 @@ class Actor(nn.Module):
                 self.log_std = nn.Parameter(torch.full(shape, config.log_std_init))
         self.head = nn.Linear(n_latent, n_outputs)
         initialise(self.torso, HIDDEN_GAIN, config.weight_init, generator)
-        initialise(self.head, 0.01, config.weight_init, generator)
+        rule = hidden.actor_output.rule if hidden.actor_output else (0.01, config.weight_init)
+        initialise(self.head, *rule, generator)
         if self.std == "network":
             nn.init.constant_(self.head.bias[n_outputs // 2 :], config.log_std_init)
 
@@ -192,10 +148,7 @@ class Actor(nn.Module):
 
 
 class ActorCritic(Reader):
-    """An actor and a critic with torsos of their own; images share the convolutional encoder.
-
-    They share the LSTM too, where there is one.
-    """
+    """An actor and a critic; `hidden_layers` says what they share."""
 
     def __init__(
         self,
@@ -207,20 +160,16 @@ class ActorCritic(Reader):
         super().__init__()
         self.distribution = distribution
         self.parts = Parts(spaces.observation)
-        self.encoder = make_encoder(spaces, config.encoder)
+        hidden = hidden_layers(spaces, config)
+        self.encoder, self.core = hidden.encoder, hidden.core
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        self.core = make_core(self.parts, self.encoder.size)
-        size = self.encoder.size
         if self.core is not None:
             initialise(self.core, 1.0, config.weight_init, generator)
-            size = self.core.size
-        # The convolutional encoder ends in a hidden layer of its own (as in SB3).
-        hidden = () if isinstance(self.encoder, NatureCNN) else config.net_arch
-        self.actor = Actor(size, hidden, distribution, config, generator)
-        sizes = [size, *hidden]
-        self.critic = nn.Sequential(mlp(sizes, config.activation), nn.Linear(sizes[-1], 1))
+        self.actor = Actor(hidden, distribution, config, generator)
+        self.critic = nn.Sequential(hidden.critic, nn.Linear(hidden.critic_size, 1))
         initialise(self.critic[0], HIDDEN_GAIN, config.weight_init, generator)
-        initialise(self.critic[1], 1.0, config.weight_init, generator)
+        rule = hidden.critic_output.rule if hidden.critic_output else (1.0, config.weight_init)
+        initialise(self.critic[1], *rule, generator)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distribution's parameters (batch, n_params) and the values (batch,)."""

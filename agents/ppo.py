@@ -44,6 +44,10 @@ class PPOConfig(OnPolicyConfig):
     sequence_length: int = hp(
         0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
     )
+    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    model: str = hp(
+        "", outputs=("", ""), help="file that describes the network, with two output layers"
+    )
 
 
 class Scalars(NamedTuple):

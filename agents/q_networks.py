@@ -8,14 +8,9 @@ from typing import Protocol
 
 import torch
 from rltune.agents.algorithm import Spaces
-from rltune.agents.networks import (
-    ACTIVATIONS,
-    HIDDEN_GAIN,
-    NatureCNN,
-    initialise,
-    make_encoder,
-    mlp,
-)
+from rltune.agents.encoders import ImageEncoder, make_encoder, model_encoder
+from rltune.agents.layers import HIDDEN_GAIN, activated, flat, initialise, mlp
+from rltune.agents.model_files import Layer, Model
 from rltune.agents.recurrent import Reader, make_core
 from rltune.agents.seen import Parts
 from torch import Tensor, nn
@@ -33,6 +28,9 @@ class NetConfig(Protocol):
     def weight_init(self) -> str: ...  # noqa: D102
     @property
     def encoder(self) -> str: ...  # noqa: D102
+    @property
+    def layer_norm(self) -> bool: ...  # noqa: D102
+    def models(self) -> dict[str, Model]: ...  # noqa: D102
     @property
     def dueling(self) -> bool: ...  # noqa: D102
     @property
@@ -171,9 +169,17 @@ class NoisyLinear(nn.Module):
 class _Stream(nn.Module):
     """Hidden layers and a linear one behind them, all noisy or none."""
 
-    def __init__(self, sizes: list[int], config: NetConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        sizes: list[int],
+        config: NetConfig,
+        generator: torch.Generator,
+        output: Layer | None = None,
+    ) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[config.activation]()
+        # There is one hidden layer at most.
+        has_hidden = len(sizes) > 2
+        self.activation = activated(sizes[1], config.activation, config.layer_norm and has_hidden)
         layers: list[nn.Module] = []
         for i, (n_in, n_out) in enumerate(pairwise(sizes)):
             if config.noisy:
@@ -181,7 +187,8 @@ class _Stream(nn.Module):
             else:
                 layers.append(nn.Linear(n_in, n_out))
                 gain = 1.0 if i == len(sizes) - 2 else HIDDEN_GAIN
-                initialise(layers[-1], gain, config.weight_init, generator)
+                rule = output.rule if output else (gain, config.weight_init)
+                initialise(layers[-1], *rule, generator)
         self.layers = nn.ModuleList(layers)
         self.n_noise = sum(n_in + n_out for n_in, n_out in pairwise(sizes)) if config.noisy else 0
 
@@ -201,13 +208,11 @@ class _Stream(nn.Module):
 class _Convolutions(nn.Module):
     """The convolutions of an encoder, without the hidden layer that follows them."""
 
-    def __init__(self, encoder: NatureCNN) -> None:
+    def __init__(self, encoder: ImageEncoder) -> None:
         super().__init__()
         self.scale = encoder.scale
         self.layers = encoder.convolutions
-        hidden = encoder.linear[0]
-        assert isinstance(hidden, nn.Linear)
-        self.size = hidden.in_features
+        self.size = encoder.n_flat
 
     def forward(self, obs: Tensor) -> Tensor:
         features: Tensor = self.layers(obs * self.scale)
@@ -219,6 +224,7 @@ class QNetwork(Reader):
 
     With ``dueling`` (Wang et al. 2016, arXiv:1511.06581) the last hidden layer is there twice: for
     the state's value and for the advantages. With ``noisy``, it and the layer behind it are noisy.
+    With a model file, both concern the output layer alone.
 
     Args:
         spaces: of one environment; the actions are discrete
@@ -235,25 +241,33 @@ class QNetwork(Reader):
         self.parts = Parts(spaces.observation)
         self.returns = returns
         self.n_outputs = n_outputs = returns.n_outputs
-        encoder = make_encoder(spaces, config.encoder)
         hidden = config.net_arch
-        self.encoder: nn.Module = encoder
-        size = encoder.size
-        if isinstance(encoder, NatureCNN):  # its hidden layer shall be one of the streams'
-            hidden = (encoder.size,)
-            self.encoder = convolutions = _Convolutions(encoder)
-            size = convolutions.size
+        output: Layer | None = None
+        self.encoder: nn.Module
+        model = config.models().get("model")
+        if model:
+            self.encoder = file = model_encoder(spaces, model.layers)
+            hidden, size, output = (), flat(file.shape), model.outputs[0]
+        else:
+            self.encoder = encoder = make_encoder(spaces, config.encoder)
+            size = encoder.size
+            if isinstance(encoder, ImageEncoder):  # its hidden layer shall be one of the streams'
+                hidden = (encoder.size,)
+                self.encoder = convolutions = _Convolutions(encoder)
+                size = convolutions.size
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
         self.core = make_core(self.parts, size)
         if self.core is not None:
             initialise(self.core, 1.0, config.weight_init, generator)
             size = self.core.size
         shared = [size, *hidden[:-1]]
-        self.torso = mlp(shared, config.activation)
+        self.torso = mlp(shared, config.activation, config.layer_norm)
         initialise(self.torso, HIDDEN_GAIN, config.weight_init, generator)
         last = [shared[-1], *hidden[-1:]]
-        self.advantage = _Stream([*last, self.n_actions * n_outputs], config, generator)
-        self.value = _Stream([*last, n_outputs], config, generator) if config.dueling else None
+        self.advantage = _Stream([*last, self.n_actions * n_outputs], config, generator, output)
+        self.value = None
+        if config.dueling:
+            self.value = _Stream([*last, n_outputs], config, generator, output)
         self.n_noise = self.advantage.n_noise + (self.value.n_noise if self.value else 0)
 
     def forward(self, obs: Tensor, noise: Tensor | None = None) -> Tensor:

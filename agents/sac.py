@@ -74,6 +74,10 @@ class SACConfig(OffPolicyConfig):
     burn_in: int = hp(
         4, low=0, high=40, help="steps before them that only bring stored states up to date"
     )
+    actor_model: str = hp("", outputs=("",), help="file that describes the actor's network")
+    critic_model: str = hp(
+        "", outputs=("",), help="the same for the critics, each with weights of its own"
+    )
 
 
 class Transitions(NamedTuple):

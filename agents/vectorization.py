@@ -334,6 +334,7 @@ def make_native(
     atari: bool,
     max_episode_steps: int | None,
     render_mode: str | None,
+    small_images: bool,
 ) -> tuple[VectorEnv, bool]:
     """Return the vector version of a registered environment, and whether ``seed`` is in it already.
 

@@ -61,6 +61,7 @@ def play(
         seed=seed,
         env_kwargs=agent.env_kwargs,
         frame_stack=agent.config.frame_stack,
+        small_images=agent.config.reads_small_images(),
         max_episode_steps=max_steps,
         training=False,
         autoreset=False,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.config import config_dict, hyperparameters, make_config
+from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
 from rltune.agents.errors import StorageError, UserError, unknown
 from rltune.rundir import STORAGE, Run, RunDir, default_name, run_path
 from rltune.space import Space, shipped_spaces
@@ -320,6 +320,11 @@ def _resolve_space(
     if resolved.agent is not None and resolved.agent != agent:
         raise UserError(f"the space is for the agent {resolved.agent!r}, not {agent!r}.")
     own_names = resolved.checked_against(known)
+    texts = [name for name, value in dimensions.items() if value and isinstance(value, str)]
+    if any(name in known and known[name].outputs for name in texts):
+        # A model file takes the place of what the space and its starts say about the network.
+        standing = {name: known[name].default for name in NETWORK_FIELDS if name in known}
+        dimensions = {**standing, **dimensions}
     resolved = own_names.with_overrides(dimensions).checked_against(known)
     if not resolved.dimensions:
         raise UserError("the space has nothing to search; give at least one dimension.")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.config import Hyperparameter, own_name
+from rltune.agents.config import NETWORK_FIELDS, Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension, same
 from rltune.expressions import Expression
@@ -76,7 +76,23 @@ def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     fixed = {name: value(name, item, "fixed", name) for name, item in space.fixed.items()}
     space = replace(space, fixed=fixed, dimensions=dimensions, starts=starts)
     check(space)
+    _check_model_files(space, known)
     return space
+
+
+def _check_model_files(space: Space, known: Mapping[str, Hyperparameter]) -> None:
+    """Refuse to search what a model file says: every trial with another value would fail."""
+    given = [
+        name
+        for name in (*space.fixed, *space.dimensions)
+        if known[name].outputs and space.fixed.get(name) != ""
+    ]
+    for name, dimension in space.dimensions.items():
+        if given and name in NETWORK_FIELDS and not dimension.when:
+            raise space.source.error(
+                ("space", name),
+                f"{given[0]} describes the network, so {name} can't be searched; remove one",
+            )
 
 
 def _located(space: Space, path: KeyPath, function: Any, *arguments: Any) -> Any:

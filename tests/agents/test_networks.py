@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,9 @@ from gymnasium import spaces
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OnPolicyConfig, make_config
 from rltune.agents.distributions import make_distribution
-from rltune.agents.errors import UserError
-from rltune.agents.networks import ActorCritic, Flat, NatureCNN, make_encoder
+from rltune.agents.networks import ActorCritic
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
-IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
 
@@ -81,27 +78,3 @@ def test_gsde_noise_has_the_variance_of_the_density() -> None:
     # The latent is not trained through the variance.
     loss = nets.actor(features)[:, 2:].sum()
     assert not torch.autograd.grad(loss, nets.actor.torso[0].weight)[0].any()
-
-
-def test_images_get_the_nature_cnn() -> None:
-    nets = build(IMAGE, spaces.Discrete(6))
-    assert isinstance(nets.encoder, NatureCNN)
-    n_parameters = sum(p.numel() for p in nets.encoder.parameters())
-    assert n_parameters == 1_684_128  # Mnih et al.'s network up to its hidden layer
-    bright = torch.full((2, 4, 84, 84), 255, dtype=torch.uint8)
-    assert torch.equal(
-        nets.encoder(bright),
-        nets.encoder.linear(nets.encoder.convolutions(torch.ones(2, 4, 84, 84))),
-    )
-    assert nets(bright)[0].shape == (2, 6)
-
-
-def test_encoders_by_name() -> None:
-    image, vector = Spaces(IMAGE, BOX, 1), Spaces(VECTOR, BOX, 1)
-    assert isinstance(make_encoder(image, "mlp"), Flat)
-    flat = make_encoder(image, "mlp")
-    assert flat(torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)).max() == pytest.approx(1)
-    assert flat.size == math.prod(IMAGE.shape)
-    assert isinstance(make_encoder(vector, "auto"), Flat)
-    with pytest.raises(UserError, match="36 x 36"):
-        make_encoder(vector, "nature_cnn")

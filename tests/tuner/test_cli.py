@@ -117,6 +117,24 @@ def test_the_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[
     assert list(folder.iterdir()) == []
 
 
+def test_a_model_file_takes_the_place_of_the_networks_of_space_and_starts(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "[dense] units=7 common=1\n[dense] output=1\n[dense] output=1"
+    (folder / "net.cfg").write_text(text)
+    space = {**GOOD, "start": [{"net_arch": [32], "gamma": 0.9}]}
+    space["space"] = {**GOOD["space"], "activation": {"choice": ["tanh", "relu"]}}  # type: ignore[dict-item]
+    (folder / "space.yaml").write_text(yaml.safe_dump(space))
+    argv = "run ppo --env CartPole-v1 --space space.yaml --dry-run --model net.cfg".split()
+    assert main(argv) == 0
+    plan = capsys.readouterr().out
+    assert "searched (1)" in plan
+    assert "start:0: " in plan
+    assert "model and net_arch both" in complaint(capsys, *argv, "--net-arch", "32")
+    (folder / "net.cfg").write_text(text.replace("units", "unit"))
+    assert "net.cfg:1: unknown key of [dense] 'unit'" in complaint(capsys, *argv)
+
+
 def test_flags_of_hyperparameters() -> None:
     assert parse_flags(["--gamma", "0.9", "0.99", "--n-epochs=4"]) == {
         "gamma": ["0.9", "0.99"],

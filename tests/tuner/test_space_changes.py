@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,25 @@ def test_derived_values_that_are_no_hyperparameters_serve_the_others() -> None:
     assert Space.from_dict(s.to_dict()) == s
 
 
+MODEL = "[dense] units={} common=1 [dense] output=1 [dense] output=1"
+
+
+def test_model_files_are_choices_by_their_content(tmp_path: Path) -> None:
+    file = tmp_path / "a.cfg"
+    file.write_text(MODEL.format(4).replace(" [", "\n["))
+    s = space(
+        space={
+            "model": {"choice": ["", str(file), MODEL.format(5)]},
+            "net_arch": {"choice": ["64,64", "32"], "when": {"model": ""}},
+        }
+    ).checked_against(HP)
+    assert s.dimensions["model"].choices == ("", MODEL.format(4), MODEL.format(5))
+    assert Space.from_dict(s.to_dict()).checked_against(HP) == s
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        make_config(PPOConfig, s.resolve(s.sample(rng)))
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -89,6 +109,10 @@ def test_derived_values_that_are_no_hyperparameters_serve_the_others() -> None:
             "fixed.n_env: unknown hyperparameter 'n_env'; did you mean 'n_en",
         ),
         ({"start": [{"n_env": 8}]}, "start[0].n_env: unknown hyperparameter 'n_env'"),
+        (
+            {"fixed": {"model": MODEL.format(4)}, "space": {"net_arch": {"choice": ["64", "32"]}}},
+            "space.net_arch: model describes the network, so net_arch can't be searched",
+        ),
         ({"fixed": {"n_envs": 2.5}}, "fixed.n_envs: n_envs is 2.5, but must be a whole number"),
         ({"fixed": {"optimizer": "adm"}}, "fixed.optimizer: unknown optimizer 'adm'; did you mean"),
         ({"start": [{"gamma": 2}]}, "start[0].gamma: gamma is 2, but must be between 0 and 1"),
