@@ -221,7 +221,7 @@ class Agent:
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
         if self.algorithm.state_size and config.vectorization == "native":
-            raise UserError("an LSTM needs vectorization sync or async; native is for others")
+            raise UserError("an LSTM can't be trained with vectorization native; use sync")
         self.memory = self.algorithm.make_memory()
         self._recall = Recall(self.algorithm)
         self.observations: ObservationNormalizer | None = None

@@ -86,7 +86,7 @@ class DQNConfig(OffPolicyConfig):
         0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
     )
     sequence_length: int = hp(
-        16, low=8, high=64, scale="pow2", minimum=1, help="steps it is trained through at once"
+        16, low=8, high=64, scale="pow2", minimum=1, help="steps it learns in a row, of batch_size"
     )
     burn_in: int = hp(
         4, low=0, high=40, help="steps before them that only bring its stored state up to date"

@@ -98,7 +98,7 @@ class PPO(Algorithm[PPOConfig]):
         spaces = with_states(spaces, config.lstm_size)
         super().__init__(config, spaces, seed=seed, device=device)
         self.state_size = 2 * config.lstm_size
-        self.sequence_length = whole_sequences(config.n_steps, config.sequence_length)
+        self.sequence_length = whole_sequences(config)
         self.update_every = config.n_steps * spaces.n_envs
         self.policy = Policy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets

@@ -31,16 +31,27 @@ def with_states(spaces: Spaces, *sizes: int) -> Spaces:
     return replace(spaces, observation=Seen(inner, parts.n_mask, sizes))
 
 
-def whole_sequences(n_steps: int, sequence_length: int) -> int:
-    """Return the length of the sequences that a rollout is cut into; 0: one is the whole of it.
+class _FromRollouts(Protocol):
+    """What of a configuration decides on the sequences of a rollout."""
+
+    @property
+    def lstm_size(self) -> int: ...
+    @property
+    def n_steps(self) -> int: ...
+    @property
+    def sequence_length(self) -> int: ...
+
+
+def whole_sequences(config: _FromRollouts) -> int:
+    """Return the length of the sequences that a rollout is cut into.
 
     Raises:
         UserError: the rollout is no multiple of it.
     """
-    length = sequence_length or n_steps
-    if n_steps % length:
+    length = config.sequence_length or config.n_steps
+    if config.lstm_size and config.n_steps % length:
         raise UserError(
-            f"n_steps is {n_steps}, but must be a multiple of sequence_length {length}; "
+            f"n_steps is {config.n_steps}, but must be a multiple of sequence_length {length}; "
             "sequence_length 0 takes the whole rollout"
         )
     return length

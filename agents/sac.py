@@ -69,7 +69,7 @@ class SACConfig(OffPolicyConfig):
         help="LSTMs of actor and of critics, before net_arch; 0: none",
     )
     sequence_length: int = hp(
-        16, low=8, high=64, scale="pow2", minimum=1, help="steps they are trained through at once"
+        16, low=8, high=64, scale="pow2", minimum=1, help="steps they learn in a row, of batch_size"
     )
     burn_in: int = hp(
         4, low=0, high=40, help="steps before them that only bring stored states up to date"

@@ -299,6 +299,19 @@ def test_states_in_the_loop_are_those_of_stepping() -> None:
     torch.testing.assert_close(last[:, 3:], torch.where(begins, 0, state))
 
 
+def test_successors_at_a_time_limit_bring_the_state_after_the_step() -> None:
+    agent: Any = make("ppo", "tests.agents.toy_envs:Forever")  # ends after 4 steps
+    agent.learn(64)
+    memory, nets = agent.memory, agent.algorithm.nets
+    assert memory.final_index[0] == (3, 0)
+    final = torch.from_numpy(memory.final_obs[0])
+    state = nets.next_state(torch.from_numpy(memory.obs[3, :1]))[0]
+    torch.testing.assert_close(final[2:], state)
+    assert final[1] == 0
+    assert not memory.obs[4, :, 2:].any()
+    assert memory.obs[4, :, 1].all()
+
+
 @pytest.mark.parametrize("name", ["dqn", "sac"])
 def test_learning_waits_for_a_whole_sequence(name: str) -> None:
     agent = make(name, learning_starts=0)  # 2 steps of each of 4 environments between updates
