@@ -49,7 +49,7 @@ class SACConfig(OffPolicyConfig):
         "auto", help="temperature: a number, auto (learned from 1 on) or auto_0.1 (from 0.1 on)"
     )
     target_entropy: str = hp(
-        "auto", help="what a learned temperature aims at; auto: -size, or 0.98 of the largest"
+        "auto", help="what a learned temperature aims at; auto: -size, or 0.89 of the largest"
     )
     target_update_interval: int = hp(
         1, low=1, high=8, minimum=1, help="updates to each movement of the targets"

@@ -201,8 +201,8 @@ def test_a_learned_temperature_is_bounded_where_there_are_choices() -> None:
 
 def test_the_temperature_has_the_usual_targets() -> None:
     assert float(make().target_entropy) == -2
-    assert float(make(CHOICES[0]).target_entropy) == pytest.approx(0.98 * math.log(3))
-    assert float(make(CHOICES[1]).target_entropy) == pytest.approx(0.98 * math.log(6))
+    assert float(make(CHOICES[0]).target_entropy) == pytest.approx(0.89 * math.log(3))
+    assert float(make(CHOICES[1]).target_entropy) == pytest.approx(0.89 * math.log(6))
     assert make(ent_coef="auto_0.1").temperature.log.item() == pytest.approx(math.log(0.1))
 
 
