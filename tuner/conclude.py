@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.rundir import atomic_write
 from rltune.samplers import check_options
+from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, is_reference, pick_finalists
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _answer(spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], 
             sampled_trials=sum(not is_reference(trial.origin) for trial in ended),
             startup_trials=sampler.get("n_startup_trials", 0),
             sampler=spec.sampler,
-            cut_by_time_limit=any(trial.reason.startswith("time limit") for trial in ended)
+            cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)
             or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),
         ),
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.answer import label
+from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
 
@@ -319,7 +320,7 @@ class Driver:
             self._end(flight, "COMPLETE", result.stop_reason or "")
             return True
         if result.out_of_time or self._search_time_is_up():
-            self._end(flight, "PRUNED", f"time limit at {flight.env_steps:,} env_steps")
+            self._end(flight, "PRUNED", f"{TIME_LIMIT} at {flight.env_steps:,} env_steps")
             return True
         return False
 
@@ -424,7 +425,7 @@ class Driver:
         """End the unfinished trials for which there was no time, unless they are to be resumed."""
         if not self.stop_requested:
             for asked in self.resumed:
-                self.study.tell(asked.number, "PRUNED", None, "time limit before it could go on")
+                self.study.tell(asked.number, "PRUNED", None, f"{TIME_LIMIT} before it could go on")
 
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; at most every few seconds unless forced."""

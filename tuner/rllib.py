@@ -35,7 +35,7 @@ from rltune.agents.agent import (
 from rltune.agents.config import config_dict, hp, make_config
 from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, make_env
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
 from rltune.learners import RLLIB
 
 if TYPE_CHECKING:
@@ -139,14 +139,9 @@ def _algorithm(agent: str) -> str:
     name = agent.removeprefix(RLLIB)
     if name in _NAMES:
         return name
-    from ray.rllib.algorithms.registry import ALGORITHMS
-
-    if name in ALGORITHMS:
-        raise UserError(
-            f"agent {agent!r} learns from recorded data or from processes of its own; "
-            f"choose one of: {', '.join(RLLIB + known for known in _NAMES)}."
-        )
-    raise unknown("agent", agent, (RLLIB + known for known in _NAMES))
+    # RLlib's others learn from recorded data or from processes of their own.
+    names = ", ".join(RLLIB + known for known in _NAMES)
+    raise UserError(f"agent {agent!r} can't be run; of RLlib's, choose one of: {names}.")
 
 
 def _defaults(name: str) -> AlgorithmConfig:
@@ -501,22 +496,20 @@ class RLlibAgent:
 
 
 def _training_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment as our own agents see it."""
+    """Return an environment as our own agents see it, which counts its episodes."""
     made = make_env(config["env"], env_kwargs=config["kwargs"])
-    if made.observation_space.dtype == np.float32:
-        return made
-    return gymnasium.wrappers.DtypeObservation(made, np.float32)
+    if made.observation_space.dtype != np.float32:
+        made = gymnasium.wrappers.DtypeObservation(made, np.float32)
+    return gymnasium.wrappers.RecordEpisodeStatistics(made)
 
 
 def _recorder(episodes: list[tuple[float, int]]) -> Any:
     """Return RLlib's callback that notes every finished episode in the list."""
 
-    def on_episode_end(*, episode: Any, prev_episode_chunks: Any = (), **_: Any) -> None:
-        # A rollout that ended within the episode has cut it into chunks.
-        chunks = [*(prev_episode_chunks or ()), episode]
-        episodes.append(
-            (float(sum(one.get_return() for one in chunks)), sum(len(one) for one in chunks))
-        )
+    def on_episode_end(*, episode: Any, **_: Any) -> None:
+        # RLlib cuts episodes where rollouts end, and counts a step too many at each cut.
+        statistics = episode.get_infos(-1)["episode"]
+        episodes.append((float(statistics["r"]), int(statistics["l"])))
 
     return on_episode_end
 

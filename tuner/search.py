@@ -218,6 +218,7 @@ def drive(
             seed=spec.seed,
             starts=starts(space, spec.env, config_class),
         )
+        study.reopen_cut()  # there is time again
         scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler.restore(study.reports(), study.stopped())
         history = HistoryWriter(run.path)

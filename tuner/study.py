@@ -30,6 +30,7 @@ from rltune.study_database import Database
 if TYPE_CHECKING:
     from rltune.space import Space
 
+TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
 MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
 MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
 
@@ -159,6 +160,12 @@ class SearchStudy:
     def unfinished(self) -> list[Asked]:
         """Return the running trials, to be continued when the search was killed."""
         return [_asked(trial) for trial in self._in_state(TrialState.RUNNING)]
+
+    def reopen_cut(self) -> None:
+        """Make the trials that a time limit has cut running ones again, to be continued."""
+        for trial in self._in_state(TrialState.PRUNED):
+            if str(trial.user_attrs.get("reason", "")).startswith(TIME_LIMIT):
+                self._database.reopen(trial, {"reason": ""})
 
     def _propose(self, trials: list[FrozenTrial], known: set[str]) -> Draw | None:
         draw: Draw | None = None

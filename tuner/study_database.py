@@ -24,7 +24,7 @@ from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import StorageError
-from sqlalchemy import insert
+from sqlalchemy import delete, insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -144,6 +144,21 @@ class Database:
         trial.state, trial.datetime_complete = state, now
         trial.user_attrs.update(attrs)
         trial.value = value
+
+    def reopen(self, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
+        """Make an ended trial a running one again, without a value."""
+        with self._transaction() as session:
+            row: Any = session.get(models.TrialModel, trial._trial_id)
+            row.state, row.datetime_complete = TrialState.RUNNING, None
+            _set_attrs(session, trial, attrs)
+            session.execute(
+                delete(models.TrialValueModel).where(
+                    models.TrialValueModel.trial_id == trial._trial_id
+                )
+            )
+        trial.state, trial.datetime_complete = TrialState.RUNNING, None
+        trial.user_attrs.update(attrs)
+        trial.value = None
 
     def set_study_attr(self, key: str, value: Any) -> None:
         """Set a user attribute of the study."""

@@ -20,6 +20,7 @@ import pytest
 import rltune
 import yaml
 from rltune.agents.errors import StorageError, UserError
+from rltune.driver import Driver
 from wandb_files import offline_runs
 
 HERE = Path(__file__).parent
@@ -176,6 +177,41 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
     assert elapsed > 10  # the time is used
     assert result.answer is not None
     assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
+
+
+def test_what_a_time_limit_cut_goes_on_when_there_is_time_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = {**SPACE, "fixed": {"sleep": 0.01}}
+    up: list[bool] = []
+
+    def is_up(driver: Driver) -> bool:
+        """The search's time, by progress: a busy machine shall not change what is tested."""
+        if any(flight.iteration >= 2 for flight in driver.flights.values()):
+            up.append(True)
+        return bool(up)
+
+    monkeypatch.setattr(Driver, "_search_time_is_up", is_up)
+    cut = search(tmp_path, slow, trials=2, time_limit=600, tournament=False)
+    monkeypatch.undo()
+    trials, before = cut.trials(), cut.history()
+    ended = trials[trials["state"] != "WAITING"]
+    assert len(ended)
+    assert set(ended["state"]) == {"PRUNED"}
+    assert all(reason.startswith("time limit at") for reason in ended["reason"])
+    assert cut.best is None
+    monkeypatch.chdir(HERE)
+    monkeypatch.syspath_prepend(str(HERE))
+    result = rltune.resume(cut.path, time_limit=900, screen="none")
+    trials, history = result.trials(), result.history()
+    assert list(trials["state"]) == ["COMPLETE"] * 2
+    assert list(trials["reason"]) == [""] * 2
+    check_history(history)
+    assert (history.groupby("trial")["iteration"].max() == 9).all()
+    # What was done is there as it was: nothing began anew.
+    kept = before.merge(history, on=["trial", "seed", "iteration", "timestamp"])
+    assert len(kept) == len(before) > 0
+    assert result.best is not None
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:

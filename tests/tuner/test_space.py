@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rltune import learners
 from rltune.agents.config import config_hash, hyperparameters, make_config
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
-from rltune.agents.registry import agent_class
 from rltune.space import Dimension, Space, shipped_spaces
 
 # A busy machine is no failure.
@@ -358,7 +358,7 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def shipped(name: str) -> tuple[Space, Any]:
     s = Space.load(name)
-    config_class = agent_class(str(s.agent)).Config
+    config_class = learners.config_class(str(s.agent))
     return s.checked_against(hyperparameters(config_class)), config_class
 
 

@@ -12,7 +12,7 @@ import pytest
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
-from rltune.agents.registry import agent_class
+from rltune.learners import config_class
 from rltune.space import Space, dimension_from_values, parse_override, shipped_spaces
 from rltune.space_schema import schema_text, space_schema
 from rltune.yaml_lines import parse_yaml, read_yaml
@@ -45,7 +45,7 @@ def test_shipped_files_fit_the_schema_and_point_to_it(name: str) -> None:
 def test_what_spaces_write_fits_the_schema() -> None:
     for file in SHIPPED.values():
         s = Space.load(file)
-        known = hyperparameters(agent_class(str(s.agent)).Config)
+        known = hyperparameters(config_class(str(s.agent)))
         VALIDATOR.validate(s.checked_against(known).to_dict())
     VALIDATOR.validate(Space.from_hyperparameters(HP).to_dict())
 

@@ -123,6 +123,29 @@ def test_states_are_honest(path, study):
     assert not theirs.trials_dataframe().empty
 
 
+def test_what_a_time_limit_cut_is_reopened_and_nothing_else(path, study):
+    for state, reason in (
+        ("PRUNED", "time limit at 200 env_steps"),
+        ("PRUNED", "stopped at rung 100"),
+        ("COMPLETE", ""),
+        ("FAIL", "error"),
+    ):
+        number = study.ask().number
+        study.report(number, 100, 1.0)
+        study.tell(number, state, 1.0, reason, {"seconds": 3.0})
+    study.reopen_cut()
+    study.close()
+    again = SearchStudy(path, SPACE)
+    assert [t.state for t in again.trials()] == ["RUNNING", "PRUNED", "COMPLETE", "FAIL"]
+    assert [asked.number for asked in again.unfinished()] == [0]
+    cut = again.trials()[0]
+    assert (cut.value, cut.reason, cut.finished) == (None, "", None)
+    assert cut.intermediate == {100: 1.0}
+    assert again.tell(0, "COMPLETE", 2.0)
+    trial = stored(path).trials[0]
+    assert (trial.state, trial.value) == (optuna.trial.TrialState.COMPLETE, 2.0)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_complete_without_a_finite_objective_is_a_failure(study, value):
     number = study.ask().number

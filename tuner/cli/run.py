@@ -104,7 +104,9 @@ def add_parser(subparsers: Any) -> None:
     resume.set_defaults(main=resume_main)
     resume.add_argument("run", help="the run directory, its name, or latest")
     resume.add_argument("--trials", type=_whole, metavar="N", help="a new total")
-    resume.add_argument("--time-limit", metavar="2h", help="from now on")
+    resume.add_argument(
+        "--time-limit", metavar="2h", help="from now on; trials that the old one cut go on, too"
+    )
     resume.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once")
     resume.add_argument(
         "--test-seeds", type=_whole, metavar="N", help="a new total, to break a tie"
