@@ -8,6 +8,7 @@ over a bogus transition from the end of an episode to the start of the next).
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -441,7 +442,10 @@ def make_envpool(
         made = envpool.make(name, env_type="gymnasium", num_envs=n_envs, **kwargs)
     except TypeError as error:
         raise UserError(f"environment {env!r} in envpool: {error}") from error
-    if _outline(made) != _outline(ours):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it casts the bounds of its own spaces
+        same = _outline(made) == _outline(ours)
+    if not same:
         raise UserError(
             f"environment {env!r} has other observations or actions in envpool "
             f"({made.observation_space}, {made.action_space}); use 'sync'"

@@ -108,12 +108,11 @@ def test_steps_do_not_share_memory(envpool):
 
 @pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_agents_learn_and_go_on_with_new_episodes(envpool, name, tmp_path):
-    config = {"n_envs": 2, "vectorization": "envpool", "net_arch": (16,)}
-    config |= (
-        {"n_steps": 32}
-        if name == "ppo"
-        else {"learning_starts": 50, "batch_size": 16, "train_freq": 8}
-    )
+    own = {
+        "ppo": {"n_steps": 32},
+        "sac": {"learning_starts": 50, "batch_size": 16, "train_freq": 8},
+    }
+    config = {"n_envs": 2, "vectorization": "envpool", "net_arch": (16,), **own[name]}
     agent = Agent(name, "Pendulum-v1", config, total_timesteps=1000)
     agent.learn(450)
     agent.save(tmp_path / "agent.pt")
