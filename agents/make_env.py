@@ -29,7 +29,12 @@ Array = npt.NDArray[Any]
 # Below this size the Nature CNN has nothing left to convolve: such images become vectors.
 SMALLEST_IMAGE = 36
 # The part of rltune to install for the environments of a package.
-EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
+EXTRAS = {
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+    "ale_py": "atari",
+    "rltune.agents.bullet": "bullet",
+}
 
 
 def make_env(
@@ -120,15 +125,19 @@ def find_spec(env: str) -> gymnasium.envs.registration.EnvSpec:
     if module:
         _import_module(module, env)
     if env_id not in gymnasium.registry:
-        _register_atari()
+        _register_extras()
     if env_id not in gymnasium.registry:
         raise _unknown_id(env_id)
     return gymnasium.registry[env_id]
 
 
-def _register_atari() -> None:
+def _register_extras() -> None:
+    from rltune.agents import bullet
+
     with contextlib.suppress(ImportError):
         gymnasium.register_envs(importlib.import_module("ale_py"))
+    with contextlib.suppress(ImportError):
+        bullet.register()
 
 
 def _unknown_id(env_id: str) -> UserError:
@@ -136,6 +145,8 @@ def _unknown_id(env_id: str) -> UserError:
         return UserError(
             f'environment {env_id!r} needs the Atari games: pip install "rltune[atari]"'
         )
+    if "BulletEnv" in env_id and "MinitaurBulletEnv-v0" not in gymnasium.registry:
+        return UserError(f'environment {env_id!r} needs PyBullet: pip install "rltune[bullet]"')
     name = _unversioned(env_id)
     newest = _newest()
     if name in newest:
