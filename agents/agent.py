@@ -260,7 +260,7 @@ class Agent:
         if self._envs_state is not None:
             self._envs.load_state_dict(self._envs_state)
             self._envs_state = None
-            if self.config.vectorization == "native":
+            if not self._envs.replays:
                 self._obs = self._normalise(self._envs.obs)
         elif self._obs is None:
             self._obs = self._normalise(self._envs.reset())
@@ -475,8 +475,8 @@ class Agent:
             self.observations.load_state_dict(state["observations"])
         if self.rewards is not None:
             self.rewards.load_state_dict(state["rewards"])
-        if self.config.vectorization == "native":
-            # Its environments begin new episodes, so an unfinished rollout can't be continued.
+        if not self._envs.replays:
+            # The environments begin new episodes, so an unfinished rollout can't be continued.
             self.memory.interrupt()
             if self.algorithm.on_policy:
                 self._progress.since_update = 0

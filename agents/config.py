@@ -142,8 +142,8 @@ class AgentConfig:
     normalize_rewards: bool = hp(False, help="running scaling of the rewards")
     vectorization: str = hp(
         "sync",
-        choices=("sync", "async", "native"),
-        help="how the environments are stepped; native: not bit-equal when resumed",
+        choices=("sync", "async", "native", "envpool"),
+        help="how the environments are stepped; native, envpool: not bit-equal when resumed",
     )
 
 

@@ -44,7 +44,7 @@ class Transition:
 
     ``next_obs`` is the true successor of the observation that was acted on; ``obs`` is the one to
     act on next, which differs where an episode ended. Rows that are not ``valid`` are no
-    transitions and must not enter a memory; only native backends have such rows.
+    transitions and must not enter a memory; only "native" and "envpool" have such rows.
     """
 
     action: Array
@@ -85,7 +85,7 @@ class Envs:
         frame_stack: how many frames make one observation (0: one; preprocessed Atari games: 4)
         atari: the standard Atari preprocessing; None means for Atari games
         vectorization: "sync" (a loop in this process), "async" (a process each), "native" (the
-            environment's own vector version)
+            environment's own vector version), "envpool" (its C++ version, where it has one)
         max_episode_steps: a time limit, where it is below the registered one
         training: Atari only: clip rewards to their sign and end the learner's episode with a life.
             The game goes on, and the returns of episodes are always the game's own score.
@@ -189,7 +189,7 @@ class Envs:
 
         An episode is its seed and the actions so far, played again on loading. An environment that
         has both ``get_state()`` (plain Python or tensors, its generator included) and
-        ``set_state(state)`` is asked instead. Native vector environments can do neither: there, new
+        ``set_state(state)`` is asked instead. "native" and "envpool" can do neither: there, new
         episodes begin.
         """
         states = self._backend.get_states()
@@ -222,6 +222,11 @@ class Envs:
             episodes = [actions.numpy() for actions in state["actions"]]
             self._backend.replay(seeds, episodes)
             self._log.load(episodes)
+
+    @property
+    def replays(self) -> bool:
+        """Whether `load_state_dict` goes on with the same episodes, or begins new ones."""
+        return self._backend.replays
 
     def render(self) -> Any:
         """Return the picture of the first environment, (height, width, 3) with "rgb_array"."""

@@ -7,6 +7,8 @@ over a bogus transition from the end of an episode to the start of the next).
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -14,11 +16,10 @@ from typing import Any, NamedTuple, Protocol, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from rltune.agents.atari import FRAME_SKIP
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import Env, build, find_spec, is_own
+from rltune.agents.make_env import Env, build, find_spec, is_atari, is_own
 
 Array = npt.NDArray[Any]
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -200,7 +201,7 @@ class _Async(Backend):
 
 
 class _Native(Backend):
-    """The environment's own vector version: gymnasium's CartPole, ALE's AtariVectorEnv, or envpool.
+    """The environment's own vector version: gymnasium's CartPole or ALE's AtariVectorEnv.
 
     They reset by themselves. Where that happens one step late (NEXT_STEP), the row in between is
     marked as not valid. Their episodes can't be seeded or played again one by one.
@@ -210,20 +211,22 @@ class _Native(Backend):
     time_limit: int | None = None  # they keep it themselves
 
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
-        self._make = partial(make_native, n_envs, env, **options)
-        self._envs, self._seeded_when_made = self._make(seed=0)
+        self._envs = self._make(n_envs, env, options)
         self.observation_space = as_seen(self._envs.single_observation_space)
         self.action_space = self._envs.single_action_space
         self._same_step = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+        self._fire = fire_action(env) if options.get("atari") else None
         self._none = _constant(n_envs, False)
 
+    def _make(self, n_envs: int, env: str, options: Mapping[str, Any]) -> VectorEnv:
+        return make_native(n_envs, env, **options)
+
+    def _reset(self, seeds: Sequence[int]) -> tuple[Array, dict[str, Any]]:
+        return self._envs.reset(seed=seeds[0])
+
     def start(self, seeds: Sequence[int]) -> Array:
-        if self._seeded_when_made:
-            self._envs, _ = self._make(seed=seeds[0])
-            obs, info = self._envs.reset()
-        else:
-            obs, info = self._envs.reset(seed=seeds[0])
-        self._resetting = self._none
+        obs, info = self._reset(seeds)
+        self._resetting = self._fires = self._none
         self._lives = info.get("lives")
         return np.asarray(obs, self.observation_space.dtype)
 
@@ -232,10 +235,16 @@ class _Native(Backend):
             obs[which] = self._seen[which]
 
     def step(self, actions: Array) -> Step:
+        if self._fire is not None and self._fires.any():
+            actions = np.where(self._fires, self._fire, actions)
         obs, reward, terminated, truncated, info = self._envs.step(actions)
         obs = np.asarray(obs, self.observation_space.dtype)
         ended = terminated | truncated
-        valid = ~self._resetting
+        valid = ~(self._resetting | self._fires)
+        reward = np.where(self._resetting, 0.0, reward).astype(np.float64)
+        life_lost = self._life_lost(info)
+        if self._fire is not None:
+            self._fires = life_lost & ~ended
         if self._same_step:
             self._seen = obs
             if ended.any():
@@ -243,8 +252,7 @@ class _Native(Backend):
                 obs[ended] = np.stack(list(info["final_obs"][ended]))
         else:
             self._resetting = ended
-        reward = np.where(valid, reward, 0.0).astype(np.float64)
-        return Step(obs, reward, terminated, truncated, self._life_lost(info), valid)
+        return Step(obs, reward, terminated, truncated, life_lost, valid)
 
     def _life_lost(self, info: Mapping[str, Any]) -> Bools:
         if self._lives is None:
@@ -253,22 +261,39 @@ class _Native(Backend):
         return cast(Bools, self._lives < before)
 
     def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
-        raise NotImplementedError("native vector environments can't play an episode again")
+        raise NotImplementedError("vector environments of others can't play an episode again")
 
     def get_states(self) -> list[Any] | None:
         return None
 
     def set_states(self, states: Sequence[Any]) -> None:
-        raise NotImplementedError("native vector environments keep their state to themselves")
+        raise NotImplementedError("vector environments of others keep their state to themselves")
 
     def close(self) -> None:
         self._envs.close()
+
+
+class _EnvPool(_Native):
+    """envpool: C++ threads, always NEXT_STEP, and what it calls an environment may differ a little.
+
+    It takes seeds when it is made and never again: only the first episodes have their own.
+    """
+
+    def _make(self, n_envs: int, env: str, options: Mapping[str, Any]) -> VectorEnv:
+        self._make_seeded = partial(make_envpool, n_envs, env, **options)
+        return self._make_seeded(seeds=range(n_envs))
+
+    def _reset(self, seeds: Sequence[int]) -> tuple[Array, dict[str, Any]]:
+        self._envs.close()
+        self._envs = self._make_seeded(seeds=seeds)
+        return self._envs.reset()
 
 
 BACKENDS: dict[str, Callable[..., Backend]] = {
     "sync": _Sync,
     "async": _Async,
     "native": _Native,
+    "envpool": _EnvPool,
 }
 
 
@@ -323,20 +348,33 @@ def _keeps_state(env: Env) -> bool:
     return env.unwrapped is env and all(callable(method) for method in methods)
 
 
+def fire_action(env: str) -> int | None:
+    """Return the action that starts the ball of an Atari game, None where there is none."""
+    made, _ = build(env, frame_stack=1, atari=True)
+    meanings: list[str] = cast(Any, made.unwrapped).get_action_meanings()
+    made.close()  # type: ignore[no-untyped-call]
+    return meanings.index("FIRE") if "FIRE" in meanings else None
+
+
+def n_threads() -> int:
+    """Return how many threads to step with, 0 for one per core.
+
+    Ray gives each trial OMP_NUM_THREADS: the cores that are its own.
+    """
+    return int(os.environ.get("OMP_NUM_THREADS") or 0)
+
+
 def make_native(
     n_envs: int,
     env: str,
     *,
-    seed: int,
     env_kwargs: Mapping[str, Any] | None,
     frame_stack: int,
     atari: bool,
     max_episode_steps: int | None,
     render_mode: str | None,
-) -> tuple[VectorEnv, bool]:
-    """Return the vector version of a registered environment, and whether ``seed`` is in it already.
-
-    envpool takes a seed then and never again; gymnasium's take one in every reset.
+) -> VectorEnv:
+    """Return the environment's own vector version.
 
     Raises:
         UserError: there is none.
@@ -345,36 +383,89 @@ def make_native(
     if is_own(env):
         raise UserError(f"environment {env!r} of your own has no native version; use 'sync'")
     spec = find_spec(env)
+    if spec.vector_entry_point is None:
+        hint = "use an 'ALE/...-v5' id" if atari else "use 'sync', or 'envpool' where it has it"
+        raise UserError(f"environment {env!r} has no native version; {hint}")
     if atari:
-        if spec.vector_entry_point is None:
-            raise UserError(f"environment {env!r} has no native version; use an 'ALE/...-v5' id")
         kwargs.update(stack_num=max(1, frame_stack), reward_clipping=False)
-        kwargs.update(autoreset_mode="SameStep")
+        kwargs.update(autoreset_mode="SameStep", num_threads=n_threads())
         if max_episode_steps is not None:
             kwargs["max_num_frames_per_episode"] = max_episode_steps * FRAME_SKIP
-        return _make_vec(spec, n_envs, kwargs), False
-    if frame_stack > 1:
+    elif frame_stack > 1:
         raise UserError(f"environment {env!r} has no native version with frame_stack; use 'sync'")
-    if max_episode_steps is not None:
+    elif max_episode_steps is not None:
         registered = spec.max_episode_steps or max_episode_steps
         kwargs["max_episode_steps"] = min(registered, max_episode_steps)
-    if spec.vector_entry_point is not None:
-        return _make_vec(spec, n_envs, kwargs), False
-    return _make_envpool(n_envs, env, {**kwargs, "seed": seed}), True
-
-
-def _make_vec(spec: EnvSpec, n_envs: int, kwargs: dict[str, Any]) -> VectorEnv:
     return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
 
 
-def _make_envpool(n_envs: int, env: str, kwargs: dict[str, Any]) -> VectorEnv:
+def make_envpool(
+    n_envs: int,
+    env: str,
+    *,
+    seeds: Sequence[int],
+    env_kwargs: Mapping[str, Any] | None,
+    frame_stack: int,
+    atari: bool,
+    max_episode_steps: int | None,
+    render_mode: str | None,
+) -> VectorEnv:
+    """Return envpool's version of a registered environment, with a seed for each.
+
+    Raises:
+        UserError: there is no envpool, or it has no such environment, or a different one.
+    """
+    ours, limit = build(
+        env,
+        env_kwargs=env_kwargs,
+        frame_stack=frame_stack,
+        atari=atari,
+        max_episode_steps=max_episode_steps,
+    )
+    ours.close()  # type: ignore[no-untyped-call]
     try:
-        import envpool  # type: ignore[import-not-found,unused-ignore]
+        import envpool
     except ImportError:
+        raise UserError("vectorization 'envpool' needs it: pip install \"rltune[fast]\"") from None
+    name, kwargs = env, dict(env_kwargs or {})
+    if atari and is_atari(env):
+        name, kwargs, limit = _atari_for_envpool(env, kwargs, max_episode_steps)
+        kwargs["stack_num"] = max(1, frame_stack)
+    elif frame_stack > 1:
+        raise UserError(f"environment {env!r} has no frame_stack in envpool; use 'sync'")
+    if name not in envpool.list_all_envs():
+        raise UserError(f"envpool has no environment {env!r}; use 'sync'")
+    if limit is not None:
+        kwargs["max_episode_steps"] = limit
+    kwargs.update(env_seed=list(seeds), num_threads=n_threads())
+    try:
+        made = envpool.make(name, env_type="gymnasium", num_envs=n_envs, **kwargs)
+    except TypeError as error:
+        raise UserError(f"environment {env!r} in envpool: {error}") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it casts the bounds of its own spaces
+        same = _outline(made) == _outline(ours)
+    if not same:
         raise UserError(
-            f"environment {env!r} has no native version of its own; "
-            "use 'sync', or pip install envpool where there is a wheel for your Python"
-        ) from None
-    if env not in envpool.list_all_envs():
-        raise UserError(f"environment {env!r} has no native version in envpool; use 'sync'")
-    return cast(VectorEnv, envpool.make(env, env_type="gymnasium", num_envs=n_envs, **kwargs))
+            f"environment {env!r} has other observations or actions in envpool "
+            f"({made.observation_space}, {made.action_space}); use 'sync'"
+        )
+    return cast(VectorEnv, made)
+
+
+def _atari_for_envpool(
+    env: str, kwargs: Mapping[str, Any], max_episode_steps: int | None
+) -> tuple[str, dict[str, Any], int]:
+    """Return envpool's name for an Atari game, its options and the time limit in steps."""
+    options = {**find_spec(env).kwargs, **kwargs}
+    del options["frameskip"]
+    limit = options.pop("max_num_frames_per_episode") // FRAME_SKIP
+    name = "".join(word.capitalize() for word in options.pop("game").split("_"))
+    return f"{name}-v5", options, min(limit, max_episode_steps or limit)
+
+
+def _outline(env: Any) -> tuple[Any, ...]:
+    """Return what two versions of an environment must have in common."""
+    obs, action = env.observation_space, env.action_space
+    image = obs.dtype == np.uint8 and len(obs.shape) == 3
+    return type(obs), obs.shape, image, type(action), action.shape, getattr(action, "n", None)

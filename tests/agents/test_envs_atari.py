@@ -1,0 +1,99 @@
+"""Atari side by side: ours in a loop, ALE's vector environment and envpool give the same game."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from rltune.agents.envs import Envs
+
+pytest.importorskip("ale_py")
+pytest.importorskip("cv2")
+VECTORIZATIONS = ["sync", "native", "envpool"]
+
+
+def make(name: str, vectorization: str, n_envs: int = 2, **options) -> Envs:
+    if vectorization == "envpool":
+        pytest.importorskip("envpool")
+    return Envs(name, n_envs, seed=0, vectorization=vectorization, **options)
+
+
+def rollout(envs: Envs, steps: int, action: int | None = None):
+    obs = envs.reset()
+    generator = np.random.default_rng(0)
+    for _ in range(steps):
+        random = generator.integers(envs.single_action_space.n, size=envs.n_envs)
+        step = envs.step(random if action is None else np.full(envs.n_envs, action))
+        yield obs, step
+        obs = step.obs
+    envs.close()
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+def test_successors_are_the_next_frames_also_at_an_end(vectorization):
+    """Three of the four frames of a successor were seen before, whatever ended."""
+    ends = lost = 0
+    for obs, step in rollout(make("ALE/Breakout-v5", vectorization), 260):
+        assert step.obs.dtype == np.uint8
+        ended = [episode.env for episode in step.episodes]
+        for i in step.valid.nonzero()[0]:
+            if vectorization == "sync" and step.terminated[i] and i not in ended:
+                continue  # FIRE has been pressed in the same step
+            np.testing.assert_array_equal(step.next_obs[i, :3], obs[i, 1:])
+        ends += len(ended)
+        lost += step.terminated[step.valid].sum()
+    assert ends >= 2
+    assert lost >= 5 * ends  # five lives a game
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+def test_fire_is_pressed_after_every_life(vectorization):
+    """An agent that never fires still loses its lives, since the ball is in play."""
+    envs = make("ALE/Breakout-v5", vectorization, n_envs=1)
+    steps = [step for _, step in rollout(envs, 300, action=0)]
+    assert sum(int(step.terminated[0]) for step in steps) >= 5
+    if vectorization != "sync":
+        # The key is not the agent's action: no transition.
+        for before, after in pairwise(steps):
+            if not before.episodes:
+                assert after.valid[0] == (not before.terminated[0])
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+def test_rewards_are_clipped_and_returns_are_the_score(vectorization):
+    envs = make("ALE/Seaquest-v5", vectorization, n_envs=4, max_episode_steps=150)
+    rewards, returns = set(), []
+    for _, step in rollout(envs, 155):
+        rewards |= set(step.reward.tolist())
+        returns += [episode.episode_return for episode in step.episodes]
+    assert rewards == {0.0, 1.0}
+    assert max(returns) >= 20
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+def test_time_limit_in_decisions(vectorization):
+    steps = [s for _, s in rollout(make("ALE/Pong-v5", vectorization, max_episode_steps=9), 9)]
+    assert not any(step.truncated.any() for step in steps[:-1])
+    assert steps[-1].truncated.all()
+    assert [episode.length for episode in steps[-1].episodes] == [9, 9]
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+def test_the_picture_is_the_same(vectorization):
+    """Pong's first screens: the same 84x84 grey picture, but for paddles and the clock."""
+    reference = make_picture("sync")
+    difference = np.abs(make_picture(vectorization).astype(int) - reference)
+    assert (difference > 8).mean() < 0.03
+
+
+def make_picture(vectorization: str):
+    *_, (_, step) = rollout(make("ALE/Pong-v5", vectorization, n_envs=1), 10, action=0)
+    return step.obs[0, -1]
+
+
+def test_no_frameskip_ids_are_not_sticky_in_envpool():
+    envs = make("PongNoFrameskip-v4", "envpool")
+    assert envs._backend._envs.config["repeat_action_probability"] == 0.0
+    sticky = make("ALE/Pong-v5", "envpool")
+    assert sticky._backend._envs.config["repeat_action_probability"] == 0.25
