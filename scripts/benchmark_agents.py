@@ -5,7 +5,7 @@
     python scripts/benchmark_agents.py table     # the tables of docs/benchmarks.md
     python scripts/benchmark_agents.py pictures  # the learning curves, to docs/images
 
-The settings are rl-zoo3's, as search_spaces/ has them, and where it has none the agent's defaults.
+The settings are presets of search_spaces/: rl-zoo3's where it has some, else our own.
 Each training runs in a process of its own with one thread. Speed is environment steps per
 CPU-second of the training alone; the score is the mean return of 100 greedy episodes after it, the
 same starts for both. What was measured is kept in docs/benchmarks/: the reference's runs need not
@@ -51,14 +51,14 @@ class Comparison(NamedTuple):
 COMPARISONS = [
     Comparison("CartPole-v1", "a2c", 200_000),
     Comparison("CartPole-v1", "a2c", 100_000),  # what ACER has to reach
-    Comparison("CartPole-v1", "acer", 100_000),
+    Comparison("CartPole-v1", "acer", 100_000, 5, "normalised"),
     Comparison("CartPole-v1", "dqn", 50_000),
     Comparison("CartPole-v1", "ppo", 100_000, 10),
     Comparison("CartPole-v1", "ppo", 150_000, 5, "xagents"),
     Comparison("CartPole-v1", "trpo", 100_000),
-    Comparison("CartPole-v1", "sac", 100_000),
+    Comparison("CartPole-v1", "sac", 100_000, 5, "choices"),
     Comparison("Acrobot-v1", "a2c", 200_000),
-    Comparison("Acrobot-v1", "acer", 200_000),
+    Comparison("Acrobot-v1", "acer", 200_000, 5, "normalised"),
     Comparison("Acrobot-v1", "dqn", 100_000),
     Comparison("Acrobot-v1", "ppo", 200_000),
     Comparison("Acrobot-v1", "trpo", 200_000),
@@ -69,7 +69,7 @@ COMPARISONS = [
     Comparison("Pendulum-v1", "td3", 15_000),
     Comparison("Pendulum-v1", "trpo", 100_000),
     Comparison("LunarLander-v3", "a2c", 300_000),
-    Comparison("LunarLander-v3", "acer", 300_000),
+    Comparison("LunarLander-v3", "acer", 300_000, 5, "normalised"),
     Comparison("LunarLander-v3", "dqn", 100_000),
     Comparison("LunarLander-v3", "ppo", 300_000),
     Comparison("LunarLander-v3", "ppo", 1_000_000),
@@ -80,7 +80,6 @@ COMPARISONS = [
     Comparison("HalfCheetah-v5", "sac", 50_000, 3),
     Comparison("HalfCheetah-v5", "td3", 50_000, 3),
 ]
-NO_REFERENCE = {("CartPole-v1", "sac"), ("ppo", "xagents")}
 # With the ancestor's setting xagents had a mean reward of 250 after 376,832 steps.
 XAGENTS = dict(
     n_envs=16, n_steps=1024, batch_size=256, n_epochs=10, learning_rate=3e-4,
@@ -90,16 +89,10 @@ KEYS = ("preset", "env", "agent", "budget", "seed", "library")
 
 
 def settings(agent: str, env: str, preset: str) -> dict[str, Any]:
-    """Return the preset's values for the environment; none where there is no such preset."""
-    from rltune.agents.config import hyperparameters
-    from rltune.agents.registry import agent_class
-    from rltune.space import Space
+    """Return the preset's values for the environment."""
+    import rltune
 
-    if preset == "xagents":
-        return dict(XAGENTS)
-    space = Space.load(agent).checked_against(hyperparameters(agent_class(agent).Config))
-    starts = [start for start in space.starts_for(env) if start.name == preset and start.env]
-    return space.resolve(starts[0].values) if starts else {}
+    return dict(XAGENTS) if preset == "xagents" else rltune.preset(agent, env, preset)
 
 
 # ------------------------------------------------------------------------------------ one training
@@ -261,8 +254,7 @@ def jobs() -> Iterator[dict[str, Any]]:
             if seed >= row.seeds:
                 continue
             for library in ("rltune", "sb3"):
-                alone = row.agent == "acer" or row.preset == "xagents"
-                if library == "sb3" and (alone or (row.env, row.agent) in NO_REFERENCE):
+                if library == "sb3" and row.preset != "zoo":
                     continue
                 yield dict(
                     preset=row.preset, env=row.env, agent=row.agent, budget=row.budget,
