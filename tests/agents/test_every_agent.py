@@ -161,7 +161,7 @@ def test_time_limits_bootstrap_and_terminations_do_not(
         device="cpu",
     )
     agent.learn(4000 if name in ON_POLICY else 1000)
-    assert value(agent.algorithm, torch.ones(1, 1)) == pytest.approx(worth, abs=0.15)
+    assert value(agent.algorithm, torch.ones(1, 1)) == pytest.approx(worth, abs=0.25)
 
 
 @pytest.mark.parametrize(
