@@ -17,16 +17,11 @@ import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.actions import BoxScale, Choices
+from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
 from rltune.agents.config import OffPolicyConfig, hp
-from rltune.agents.critics import (
-    CRITICS,
-    BoxScale,
-    Choices,
-    Critics,
-    FactoredCategorical,
-    SquashedGaussian,
-)
+from rltune.agents.critics import CRITICS, Critics
 from rltune.agents.errors import UserError
 from rltune.agents.learner import Learner, Target
 from rltune.agents.on_policy import means, restore_generator

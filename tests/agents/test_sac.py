@@ -12,7 +12,6 @@ from replay_helpers import Fixed, FixedForSB3, assert_all_close, copy_from_sb3, 
 from rltune.agents import Agent
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
-from rltune.agents.critics import LOG_STD_RANGE
 from rltune.agents.errors import UserError
 from rltune.agents.sac import SAC, Scalars, actor_loss, critic_loss
 
@@ -91,23 +90,6 @@ def test_updates_are_those_of_sb3(changes: dict[str, Any], monkeypatch: pytest.M
         ours.update(Fixed(batches), 0.0)
         assert_all_close(pairs(ours, theirs))
     assert (ours.actor_learner.flat - start).abs().max() > 1e-3
-
-
-def test_log_densities_are_those_of_the_squashed_normal_distribution() -> None:
-    agent = make()
-    actor = agent.nets.actor
-    generator = torch.Generator().manual_seed(0)
-    obs = torch.randn(64, 4, generator=generator)
-    noise = torch.randn(64, 2, generator=generator).clamp(
-        -1.5, 1.5
-    )  # beyond, tanh is 1 to rounding
-    action, log_prob = actor.sample(obs, noise)  # type: ignore[operator]
-    mean, log_std = actor.head(actor.torso(obs)).chunk(2, -1)
-    normal = torch.distributions.Normal(mean, log_std.clamp(*LOG_STD_RANGE).exp())
-    squashed = torch.distributions.TransformedDistribution(
-        normal, [torch.distributions.TanhTransform()]
-    )
-    torch.testing.assert_close(log_prob, squashed.log_prob(action).sum(1), atol=1e-3, rtol=1e-3)
 
 
 CHOICES = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3)]
