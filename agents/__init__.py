@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rltune.agents.ddpg import DDPG as DDPG
     from rltune.agents.ddpg import DDPGConfig as DDPGConfig
     from rltune.agents.dqn import DQN as DQN
-    from rltune.agents.dqn import DQNConfig as DQNConfig
+    from rltune.agents.dqn_config import DQNConfig as DQNConfig
     from rltune.agents.errors import UserError as UserError
     from rltune.agents.ppo import PPO as PPO
     from rltune.agents.ppo import PPOConfig as PPOConfig
@@ -52,7 +52,7 @@ _HOME = {
     "DDPG": "ddpg",
     "DDPGConfig": "ddpg",
     "DQN": "dqn",
-    "DQNConfig": "dqn",
+    "DQNConfig": "dqn_config",
     "Episode": "agent",
     "Evaluation": "agent",
     "OffPolicyConfig": "config",
