@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rltune.agents.ppo import PPO as PPO
     from rltune.agents.ppo import PPOConfig as PPOConfig
     from rltune.agents.sac import SAC as SAC
-    from rltune.agents.sac import SACConfig as SACConfig
+    from rltune.agents.sac_config import SACConfig as SACConfig
     from rltune.agents.td3 import TD3 as TD3
     from rltune.agents.td3 import TD3Config as TD3Config
     from rltune.agents.trpo import TRPO as TRPO
@@ -60,7 +60,7 @@ _HOME = {
     "PPO": "ppo",
     "PPOConfig": "ppo",
     "SAC": "sac",
-    "SACConfig": "sac",
+    "SACConfig": "sac_config",
     "Spaces": "algorithm",
     "TD3": "td3",
     "TD3Config": "td3",

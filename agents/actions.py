@@ -56,8 +56,8 @@ class BoxScale:
         """Return actions (batch, *shape) within the bounds as (batch, size) in [-1, 1]."""
         return action.flatten(1) * self._unit - self._offset
 
-    def random(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw actions (n, size) uniformly from [-1, 1]."""
+    def random(self, n: int, generator: torch.Generator, mask: Tensor | None = None) -> Tensor:
+        """Draw actions (n, size) uniformly from [-1, 1]; a Box has no ``mask``."""
         shape = (n, self.size)
         return 2 * torch.rand(shape, generator=generator, device=generator.device) - 1
 
