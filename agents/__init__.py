@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rltune.agents.a2c import A2C as A2C
     from rltune.agents.a2c import A2CConfig as A2CConfig
     from rltune.agents.acer import ACER as ACER
-    from rltune.agents.acer import ACERConfig as ACERConfig
+    from rltune.agents.acer_config import ACERConfig as ACERConfig
     from rltune.agents.agent import Agent as Agent
     from rltune.agents.agent import Chunk as Chunk
     from rltune.agents.agent import Episode as Episode
@@ -43,7 +43,7 @@ _HOME = {
     "A2C": "a2c",
     "A2CConfig": "a2c",
     "ACER": "acer",
-    "ACERConfig": "acer",
+    "ACERConfig": "acer_config",
     "Agent": "agent",
     "AgentConfig": "config",
     "Algorithm": "algorithm",
