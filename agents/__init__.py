@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rltune.agents.a2c import A2C as A2C
     from rltune.agents.a2c import A2CConfig as A2CConfig
     from rltune.agents.acer import ACER as ACER
-    from rltune.agents.acer import ACERConfig as ACERConfig
+    from rltune.agents.acer_config import ACERConfig as ACERConfig
     from rltune.agents.agent import Agent as Agent
     from rltune.agents.agent import Chunk as Chunk
     from rltune.agents.agent import Episode as Episode
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from rltune.agents.ddpg import DDPG as DDPG
     from rltune.agents.ddpg import DDPGConfig as DDPGConfig
     from rltune.agents.dqn import DQN as DQN
-    from rltune.agents.dqn import DQNConfig as DQNConfig
+    from rltune.agents.dqn_config import DQNConfig as DQNConfig
     from rltune.agents.errors import UserError as UserError
     from rltune.agents.ppo import PPO as PPO
     from rltune.agents.ppo import PPOConfig as PPOConfig
     from rltune.agents.sac import SAC as SAC
-    from rltune.agents.sac import SACConfig as SACConfig
+    from rltune.agents.sac_config import SACConfig as SACConfig
     from rltune.agents.td3 import TD3 as TD3
     from rltune.agents.td3 import TD3Config as TD3Config
     from rltune.agents.trpo import TRPO as TRPO
@@ -43,7 +43,7 @@ _HOME = {
     "A2C": "a2c",
     "A2CConfig": "a2c",
     "ACER": "acer",
-    "ACERConfig": "acer",
+    "ACERConfig": "acer_config",
     "Agent": "agent",
     "AgentConfig": "config",
     "Algorithm": "algorithm",
@@ -52,7 +52,7 @@ _HOME = {
     "DDPG": "ddpg",
     "DDPGConfig": "ddpg",
     "DQN": "dqn",
-    "DQNConfig": "dqn",
+    "DQNConfig": "dqn_config",
     "Episode": "agent",
     "Evaluation": "agent",
     "OffPolicyConfig": "config",
@@ -60,7 +60,7 @@ _HOME = {
     "PPO": "ppo",
     "PPOConfig": "ppo",
     "SAC": "sac",
-    "SACConfig": "sac",
+    "SACConfig": "sac_config",
     "Spaces": "algorithm",
     "TD3": "td3",
     "TD3Config": "td3",

@@ -2,120 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
+from rltune.agents.acer_config import ACERConfig
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
-from rltune.agents.config import AgentConfig, hp
 from rltune.agents.distributions import make_distribution
 from rltune.agents.errors import UserError
-from rltune.agents.layers import HIDDEN_GAIN, initialise
 from rltune.agents.learner import Learner, Target
-from rltune.agents.networks import hidden_layers
+from rltune.agents.networks import ACERNet
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.schedules import value_at
-from rltune.agents.seen import Parts
 from rltune.agents.segments import SegmentMemory, Segments
 from torch import Tensor, nn
 
 EPS = 1e-6  # keeps divisions by probabilities finite
-
-
-@dataclass(frozen=True, kw_only=True)
-class ACERConfig(AgentConfig):
-    """The hyperparameters of ACER.
-
-    The defaults are those of OpenAI's baselines, which were found on Atari games, but the learning
-    rate does not fall to 0 (theirs is ``lin_7e-4``, over 80 million steps), and observations and
-    rewards are normalised: small tasks are learned faster so, and more surely.
-    """
-
-    normalize_observations: bool = hp(
-        True, help="running normalisation of the observations (vectors only)"
-    )
-    normalize_rewards: bool = hp(True, help="running scaling of the rewards")
-
-    learning_rate: float | str = hp(
-        7e-4, low=1e-4, high=5e-3, scale="log", schedule=True, help="step size"
-    )
-    max_grad_norm: float = hp(
-        10.0, low=0.3, high=20.0, scale="log", help="largest global gradient norm; 0: no clipping"
-    )
-    optimizer: str = hp("rmsprop", choices=("adam", "rmsprop"), help="optimizer")
-    n_steps: int = hp(
-        20, low=8, high=128, scale="pow2", minimum=1, help="steps of each environment a rollout"
-    )
-    ent_coef: float = hp(0.01, low=1e-5, high=0.1, scale="log", help="weight of the entropy bonus")
-    q_coef: float = hp(0.5, low=0.1, high=1.0, help="weight of the loss of the action values")
-    buffer_size: int = hp(
-        50_000,
-        low=5_000,
-        high=500_000,
-        scale="log",
-        minimum=1,
-        help="transitions that are kept, whatever the number of environments",
-    )
-    replay_start: int = hp(
-        10_000, low=0, high=20_000, help="transitions in the memory before any is replayed"
-    )
-    replay_ratio: float = hp(
-        4.0, low=0.0, high=8.0, help="replayed updates a rollout, on average (Poisson)"
-    )
-    importance_c: float = hp(
-        10.0, low=1.0, high=20.0, help="importance weights are truncated here (c)"
-    )
-    trust_region: bool = hp(True, help="bound how far an update moves from the average policy")
-    trust_region_delta: float = hp(
-        1.0, low=0.001, high=2.0, scale="log", help="how far that is, in linearised KL divergence"
-    )
-    average_decay: float = hp(
-        0.99, low=0.9, high=0.999, scale="one_minus_log", maximum=1, help="of the average policy"
-    )
-    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
-    model: str = hp(
-        "", outputs=("softmax", ""), help="file that describes the network, with two output layers"
-    )
-
-
-class ACERNet(nn.Module):
-    """A policy and action values; `hidden_layers` says what they share."""
-
-    def __init__(
-        self, spaces: Spaces, n_actions: int, config: ACERConfig, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.parts = Parts(spaces.observation)
-        hidden = hidden_layers(spaces, config)
-        self.encoder = hidden.encoder
-        self.actor = nn.Sequential(hidden.actor, nn.Linear(hidden.actor_size, n_actions))
-        self.critic = nn.Sequential(hidden.critic, nn.Linear(hidden.critic_size, n_actions))
-        initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
-        for network, gain, output in (
-            (self.actor, 0.01, hidden.actor_output),
-            (self.critic, 1.0, hidden.critic_output),
-        ):
-            initialise(network[0], HIDDEN_GAIN, config.weight_init, generator)
-            rule = output.rule if output else (gain, config.weight_init)
-            initialise(network[1], *rule, generator)
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the policy's logits and the action values, each (batch, n_actions)."""
-        features = self.encoder(self.parts.observation(obs))
-        return self.parts.allow(self.actor(features), obs), self.critic(features)
-
-    def logits(self, obs: Tensor) -> Tensor:
-        """Return the policy's logits: (batch, n_actions)."""
-        logits: Tensor = self.actor(self.encoder(self.parts.observation(obs)))
-        return self.parts.allow(logits, obs)
-
-    def value(self, obs: Tensor) -> Tensor:
-        """Return the expected action value: (batch,)."""
-        logits, q = self(obs)
-        value: Tensor = (logits.softmax(-1) * q).sum(-1)
-        return value
 
 
 class Batch(NamedTuple):
@@ -262,7 +165,7 @@ class ACER(Algorithm[ACERConfig]):
         """Learn from a full rollout, keep it, and learn from a Poisson number of older ones."""
         fresh = torch.from_numpy(memory.fresh_obs).to(self.device)
         # The networks are still those that acted.
-        memory.keep(self._probabilities(self.nets, fresh).cpu().numpy())
+        memory.keep(self.nets.probabilities(fresh).cpu().numpy())
         replays = 0
         if memory.full or len(memory) >= self.config.replay_start:
             replays = int(torch.poisson(self.replay_ratio, generator=self.generator))
@@ -292,13 +195,8 @@ class ACER(Algorithm[ACERConfig]):
             final_value.view(-1)[segments.final_index] = self.nets.value(segments.final_obs)
         average = None
         if self.config.trust_region:
-            average = self._probabilities(self.average.module, segments.obs[:, :-1])
+            average = self.average.module.probabilities(segments.obs[:, :-1])
         return Batch(*segments[:7], final_value, average)
-
-    @torch.no_grad()
-    def _probabilities(self, nets: ACERNet, obs: Tensor) -> Tensor:
-        """Return the policy of ``nets`` for ``obs`` (n_envs, n_steps, ...)."""
-        return nets.logits(obs.flatten(0, 1)).softmax(-1).view(*obs.shape[:2], -1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, average policy, optimizer and generator."""

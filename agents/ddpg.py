@@ -8,9 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.actions import BoxScale
+from rltune.agents.actors import DeterministicActor
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
 from rltune.agents.config import OffPolicyConfig, hp
-from rltune.agents.critics import BoxScale, Critics, DeterministicActor
+from rltune.agents.critics import Critics
 from rltune.agents.learner import Learner, Target
 from rltune.agents.noise import ActionNoise, NoiseResettingMemory, make_noise
 from rltune.agents.on_policy import means, restore_generator

@@ -185,3 +185,46 @@ class ActorCritic(Reader):
         """Return the values: (batch,)."""
         values: Tensor = self.critic(self.read(obs)).squeeze(-1)
         return values
+
+
+class ACERNet(nn.Module):
+    """A policy and action values, of ACER; `hidden_layers` says what they share."""
+
+    def __init__(
+        self, spaces: Spaces, n_actions: int, config: AgentConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.parts = Parts(spaces.observation)
+        hidden = hidden_layers(spaces, config)
+        self.encoder = hidden.encoder
+        self.actor = nn.Sequential(hidden.actor, nn.Linear(hidden.actor_size, n_actions))
+        self.critic = nn.Sequential(hidden.critic, nn.Linear(hidden.critic_size, n_actions))
+        initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
+        for network, gain, output in (
+            (self.actor, 0.01, hidden.actor_output),
+            (self.critic, 1.0, hidden.critic_output),
+        ):
+            initialise(network[0], HIDDEN_GAIN, config.weight_init, generator)
+            rule = output.rule if output else (gain, config.weight_init)
+            initialise(network[1], *rule, generator)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the policy's logits and the action values, each (batch, n_actions)."""
+        features = self.encoder(self.parts.observation(obs))
+        return self.parts.allow(self.actor(features), obs), self.critic(features)
+
+    def logits(self, obs: Tensor) -> Tensor:
+        """Return the policy's logits: (batch, n_actions)."""
+        logits: Tensor = self.actor(self.encoder(self.parts.observation(obs)))
+        return self.parts.allow(logits, obs)
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Return the expected action value: (batch,)."""
+        logits, q = self(obs)
+        value: Tensor = (logits.softmax(-1) * q).sum(-1)
+        return value
+
+    @torch.no_grad()
+    def probabilities(self, obs: Tensor) -> Tensor:
+        """Return the policy for sequences (n_envs, n_steps, ...), without its gradient."""
+        return self.logits(obs.flatten(0, 1)).softmax(-1).view(*obs.shape[:2], -1)

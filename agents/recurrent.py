@@ -16,6 +16,7 @@ from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, Spaces
 from rltune.agents.errors import UserError
+from rltune.agents.replay import Batch, ReplayMemory
 from rltune.agents.seen import Parts, Seen
 from torch import Tensor, nn
 
@@ -61,6 +62,8 @@ class _Replayed(Protocol):
     """What of a configuration decides on the sequences that are replayed."""
 
     @property
+    def batch_size(self) -> int: ...
+    @property
     def sequence_length(self) -> int: ...
     @property
     def burn_in(self) -> int: ...
@@ -78,6 +81,12 @@ def check_replayed(config: _Replayed, spaces: Spaces) -> None:
             f"buffer_size {config.buffer_size:,} keeps {steps} steps of each environment, but "
             f"burn_in and sequence_length take {length}; raise buffer_size"
         )
+
+
+def sample_sequences(memory: ReplayMemory, config: _Replayed, generator: torch.Generator) -> Batch:
+    """Return sequences with ``batch_size`` steps to learn from in all, but one at least."""
+    n = max(1, config.batch_size // config.sequence_length)
+    return memory.sample_sequences(n, config.sequence_length, config.burn_in, generator)
 
 
 class LSTM(nn.Module):

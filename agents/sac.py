@@ -9,87 +9,26 @@ most at 1.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.actions import BoxScale, Choices
+from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
-from rltune.agents.config import OffPolicyConfig, hp
-from rltune.agents.critics import (
-    CRITICS,
-    BoxScale,
-    Choices,
-    Critics,
-    FactoredCategorical,
-    SquashedGaussian,
-)
-from rltune.agents.errors import UserError
+from rltune.agents.critics import Critics
 from rltune.agents.learner import Learner, Target
+from rltune.agents.minibatches import Minibatches, Transitions
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.recurrent import check_replayed, with_states
-from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.replay import ReplayMemory
+from rltune.agents.sac_config import SACConfig
 from rltune.agents.schedules import value_at
 from rltune.agents.seen import Parts
+from rltune.agents.temperature import TargetEntropy, Temperature
 from torch import Tensor, nn
-
-
-@dataclass(frozen=True, kw_only=True)
-class SACConfig(OffPolicyConfig):
-    """The hyperparameters of SAC."""
-
-    learning_starts: int = hp(
-        100, low=0, high=10_000, help="env steps of random actions before the first update"
-    )
-    n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
-    ent_coef: str = hp(
-        "auto", help="temperature: a number, auto (learned from 1 on) or auto_0.1 (from 0.1 on)"
-    )
-    target_entropy: str = hp(
-        "auto", help="what a learned temperature aims at; auto: -size, or 0.89 of the largest"
-    )
-    target_update_interval: int = hp(
-        1, low=1, high=8, minimum=1, help="updates to each movement of the targets"
-    )
-    use_sde: bool = hp(False, help="generalised state-dependent exploration, gSDE (Box actions)")
-    sde_sample_freq: int = hp(
-        0, low=0, high=256, help="new gSDE noise every so many steps; 0: after each update"
-    )
-    log_std_init: float = hp(
-        -3.0, low=-5.0, high=0.0, minimum=-20, maximum=5, help="initial log std of gSDE"
-    )
-    lstm_size: int = hp(
-        0,
-        low=32,
-        high=256,
-        scale="pow2",
-        help="LSTMs of actor and of critics, before net_arch; 0: none",
-    )
-    sequence_length: int = hp(
-        16, low=8, high=64, scale="pow2", minimum=1, help="steps they learn in a row, of batch_size"
-    )
-    burn_in: int = hp(
-        4, low=0, high=40, help="steps before them that only bring stored states up to date"
-    )
-    actor_model: str = hp("", outputs=("",), help="file that describes the actor's network")
-    critic_model: str = hp(
-        "", outputs=("",), help="the same for the critics, each with weights of its own"
-    )
-
-
-class Transitions(NamedTuple):
-    """Sampled transitions and noise for both actions; the first axis of a tensor is the batch."""
-
-    obs: Tensor
-    action: Tensor  # in [-1, 1], or the choices' values
-    reward: Tensor
-    next_obs: Tensor
-    discount: Tensor
-    noise: Tensor
-    next_noise: Tensor
 
 
 class Scalars(NamedTuple):
@@ -107,19 +46,6 @@ class Nets(nn.Module):
     ) -> None:
         super().__init__()
         self.actor, self.critics, self.target_critics = actor, critics, target
-
-
-class Temperature(nn.Module):
-    """The weight of the entropy, by its logarithm."""
-
-    def __init__(self, initial: float) -> None:
-        super().__init__()
-        self.log = nn.Parameter(torch.tensor([initial]).log())
-
-    @torch.no_grad()
-    def clip(self, largest: float) -> None:
-        """Keep the temperature at most at ``largest``."""
-        self.log.clamp_(max=math.log(largest))
 
 
 def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
@@ -156,7 +82,6 @@ class SAC(Algorithm[SACConfig]):
         spaces = with_states(spaces, config.lstm_size, config.lstm_size)
         super().__init__(config, spaces, seed=seed, device=device)
         self.state_size = 4 * config.lstm_size  # the actor's, then the critics'
-        self.burn_in = config.burn_in if config.lstm_size else 0
         if config.lstm_size:
             check_replayed(config, spaces)
         self.update_every = config.train_freq
@@ -172,19 +97,16 @@ class SAC(Algorithm[SACConfig]):
             actor = FactoredCategorical(spaces, self.scale, config, init)
             critics = Critics(spaces, 2, 0, sum(self.scale.counts), config, init)
         actor, critics = actor.to(self.device), critics.to(self.device)
-        initial, self.learns_temperature = _temperature(config.ent_coef)
-        self.temperature = Temperature(initial).to(self.device)
+        self.temperature = Temperature(config.ent_coef).to(self.device)
+        self.target_entropy = TargetEntropy(config.target_entropy, actor, self.device)
         self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
         self.temperature_learner = Learner(self.temperature, config)
         self.target = Target(critics)
         self.nets = Nets(actor, critics, self.target.module)
-        self.parts = Parts(spaces.observation)
-        auto = config.target_entropy == "auto"
-        entropy = (
-            actor.target_entropy() if auto else _number("target_entropy", config.target_entropy)
+        self.minibatches = Minibatches(
+            actor, critics, self.target.module, self.scale, config, self.generator
         )
-        self.target_entropy = torch.tensor(entropy, device=self.device)
-        self.entropy_follows_masks = auto and self.parts.n_mask > 0
+        self.parts = Parts(spaces.observation)
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0  # with gSDE's noise functions, since the last update
         self.acted = 0  # env steps of exploration
@@ -211,10 +133,8 @@ class SAC(Algorithm[SACConfig]):
             return self.scale.to_space(actor(seen))
         self.acted += n
         if self.acted - n < self.config.learning_starts:
-            if isinstance(self.scale, Choices) and self.parts.n_mask:
-                mask = self.parts.mask(seen)
-                return self.scale.to_space(self.scale.random(n, self.generator, mask))
-            return self.scale.to_space(self.scale.random(n, self.generator))
+            mask = self.parts.mask(seen) if self.parts.n_mask else None
+            return self.scale.to_space(self.scale.random(n, self.generator, mask))
         if not isinstance(actor, SquashedGaussian) or not actor.use_sde:
             return self.scale.to_space(actor.explore(seen, self.generator))
         every = self.config.sde_sample_freq
@@ -243,57 +163,20 @@ class SAC(Algorithm[SACConfig]):
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
-            batch = self._transitions(self._sample(memory))
-            ent_coef = self.temperature.log.detach().exp().squeeze()
-            scalars = Scalars(ent_coef, self._target_entropy(batch.obs))
+            batch = self.minibatches.draw(memory)
+            scalars = Scalars(self.temperature.value(), self.target_entropy.of(batch.obs))
             loss, critic_metrics = critic_loss(self.nets, batch, scalars)
             self.critic_learner.step(loss, learning_rate)
             loss, actor_metrics = actor_loss(self.nets, batch, scalars)
             self.actor_learner.step(loss, learning_rate)
-            if self.learns_temperature:
+            if self.temperature.learned:
                 loss = temperature_loss(self.temperature, actor_metrics["entropy"], scalars)
                 self.temperature_learner.step(loss, learning_rate)
                 self.temperature.clip(self.nets.actor.largest_temperature)
             if self.n_updates % self.config.target_update_interval == 0:
                 self.target.follow(self.critic_learner, self.config.tau)
-            history.append({**critic_metrics, **actor_metrics, "ent_coef": ent_coef})
+            history.append({**critic_metrics, **actor_metrics, "ent_coef": scalars.ent_coef})
         return {**means(history), "learning_rate": learning_rate}
-
-    def _target_entropy(self, obs: Tensor) -> Tensor:
-        """Return what a learned temperature aims at."""
-        actor = self.nets.actor
-        if self.entropy_follows_masks and isinstance(actor, FactoredCategorical):
-            return actor.masked_target_entropy(obs)
-        return self.target_entropy
-
-    def _sample(self, memory: ReplayMemory) -> Batch:
-        config = self.config
-        if not self.state_size:
-            return memory.sample(config.batch_size, self.generator)
-        n, length = config.batch_size // config.sequence_length, config.sequence_length
-        return memory.sample_sequences(max(1, n), length, config.burn_in, self.generator)
-
-    @torch.no_grad()
-    def _warmed_up(self, seen: Tensor, critics: Critics) -> Tensor:
-        """Return sequences behind the burn-in, with the states of the actor and of ``critics``."""
-        own = self.nets.actor.torso.warm_up(seen, self.burn_in)
-        if self.burn_in:
-            theirs = self.parts.state(critics.warm_up(seen, self.burn_in)[:, 0], CRITICS)
-            self.parts.state(own[:, 0], CRITICS).copy_(theirs)
-        return own
-
-    def _transitions(self, batch: Batch) -> Transitions:
-        actor, n = self.nets.actor, len(batch.reward)
-        noise = actor.noise(n, self.generator)
-        return Transitions(
-            obs=self._warmed_up(batch.obs, self.nets.critics),
-            action=self.scale.to_nets(batch.action),
-            reward=batch.reward,
-            next_obs=self._warmed_up(batch.next_obs, self.nets.target_critics),
-            discount=batch.discount,
-            noise=noise,
-            next_noise=noise if actor.use_sde else actor.noise(n, self.generator),
-        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, optimizers, temperature, counters, gSDE's noise and generator."""
@@ -317,19 +200,3 @@ class SAC(Algorithm[SACConfig]):
         self.exploration = None if exploration is None else exploration.to(self.device)
         self.acted, self.updated, self.n_updates, self.steps_explored = state["counters"]
         restore_generator(self.generator, state["generator"])
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UserError(f"{name} is {text!r}, but must be a number or auto") from None
-
-
-def _temperature(text: str) -> tuple[float, bool]:
-    """Return the initial temperature and whether it is learned."""
-    learned = str(text).startswith("auto")
-    initial = _number("ent_coef", str(text).removeprefix("auto").removeprefix("_") or "1")
-    if initial < 0 or (learned and initial == 0):
-        raise UserError(f"ent_coef is {text!r}, but a temperature must be positive")
-    return initial, learned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,9 +15,8 @@ from rltune.agents.memory import RolloutMemory
 from rltune.agents.networks import ActorCritic
 from rltune.agents.on_policy import Policy, Rollout, means
 from rltune.agents.schedules import value_at
+from rltune.agents.trust_region import line_search, natural_step
 from torch import Tensor, nn
-
-RESIDUAL_TOLERANCE = 1e-10  # of the squared norm: conjugate gradient stops early below it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,22 +109,6 @@ def value_loss(critic: nn.Module, batch: Targets, hp: Scalars) -> tuple[Tensor, 
     return hp.vf_coef * loss, {"value_loss": loss.detach()}
 
 
-def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, max_steps: int) -> Tensor:
-    """Return an x with A x = b (approximately), where ``product(v)`` is A v and A > 0."""
-    x, residual = torch.zeros_like(b), b
-    direction, squared = residual, residual @ residual
-    for _ in range(max_steps):
-        if float(squared) < RESIDUAL_TOLERANCE:
-            break
-        curvature = product(direction)
-        step = squared / (direction @ curvature)
-        x = x + step * direction
-        residual = residual - step * curvature
-        previous, squared = squared, residual @ residual
-        direction = residual + squared / previous * direction
-    return x
-
-
 class TRPO(Algorithm[TRPOConfig]):
     """TRPO with sb3-contrib's semantics, so that rl-zoo3's settings mean the same here.
 
@@ -190,40 +172,21 @@ class TRPO(Algorithm[TRPOConfig]):
 
     def _update_actor(self, batch: Behaviour) -> dict[str, float]:
         """Go as far along the natural gradient as the trust region allows (appendix C)."""
+        config, target_kl = self.config, self.config.target_kl
         loss, metrics = policy_loss(self.nets, batch, self.scalars)
-        downhill = -self._gradient(loss)
-        kl_gradient = self._gradient(metrics["kl"], create_graph=True)
-
-        def fisher_product(vector: Tensor) -> Tensor:
-            return self._gradient(kl_gradient @ vector) + self.config.cg_damping * vector
-
-        direction = conjugate_gradient(fisher_product, downhill, self.config.cg_max_steps)
-        curvature = direction @ fisher_product(direction)
-        step = direction * (2 * self.config.target_kl / curvature).sqrt()
-        return self._line_search(batch, step, loss.detach(), metrics)
-
-    @torch.no_grad()
-    def _line_search(
-        self, batch: Behaviour, step: Tensor, loss: Tensor, metrics: dict[str, Tensor]
-    ) -> dict[str, float]:
-        """Take the longest step within the trust region that lowers the loss, or none."""
-        start = self.flat.clone()
-        fraction = 1.0
-        for _ in range(self.config.line_search_max_iter):
-            self.flat.copy_(start + fraction * step)
-            new_loss, new_metrics = policy_loss(self.nets, batch, self.scalars)
-            # Written so that NaN, as from a gradient of 0, is no success.
-            if bool((new_metrics["kl"] < self.config.target_kl) & (new_loss < loss)):
-                return {**means([new_metrics]), "step_fraction": fraction}
-            fraction *= self.config.line_search_shrinking_factor
-        self.flat.copy_(start)
-        return {**means([metrics]), "step_fraction": 0.0}
-
-    def _gradient(self, scalar: Tensor, create_graph: bool = False) -> Tensor:
-        gradients = torch.autograd.grad(
-            scalar, self.parameters, retain_graph=True, create_graph=create_graph
+        step = natural_step(
+            loss, metrics["kl"], self.parameters, target_kl, config.cg_damping, config.cg_max_steps
         )
-        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+        fraction, metrics = line_search(
+            lambda: policy_loss(self.nets, batch, self.scalars),
+            (loss.detach(), metrics),
+            self.flat,
+            step,
+            target_kl,
+            config.line_search_shrinking_factor,
+            config.line_search_max_iter,
+        )
+        return {**means([metrics]), "step_fraction": fraction}
 
     def _update_critic(self, rollout: Rollout, learning_rate: float) -> dict[str, float]:
         """Fit the values to the targets."""

@@ -154,7 +154,8 @@ def test_values_bootstrap_at_time_limits_only(agent: Any) -> None:
         for network in networks:
             torch.nn.init.zeros_(network[1].weight)
             torch.nn.init.constant_(network[1].bias, 3.0)
-        batch = algorithm._transitions(memory.sample(8, algorithm.generator))
+        prepare = algorithm.minibatches.of if agent is SAC else algorithm._transitions
+        batch = prepare(memory.sample(8, algorithm.generator))
         zero = torch.zeros(())
         hyper = sac.Scalars(zero, zero) if agent is SAC else algorithm.scalars
         value, _ = loss(algorithm.nets, batch, hyper)

@@ -13,7 +13,9 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
-from rltune.agents.dqn import DQN, DQNConfig, Lesson, Scalars, dqn_loss
+from rltune.agents.dqn import DQN, Scalars, dqn_loss
+from rltune.agents.dqn_config import DQNConfig
+from rltune.agents.lessons import Lesson
 from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import NoisyLinear, QuantileReturns
 from rltune.agents.replay import Batch
@@ -77,7 +79,7 @@ def check_gradients(dqn: DQN, loss: Tensor, naive: Tensor) -> None:
 def test_the_loss_of_a_mean_is_that_of_the_papers(double: bool) -> None:
     dqn, batch = make(double=double, dueling=True), batch_of(64)
     different(dqn)
-    loss, metrics = dqn_loss(dqn.nets, dqn._lesson(batch), SCALARS)
+    loss, metrics = dqn_loss(dqn.nets, dqn.lessons.of(batch), SCALARS)
     total, choices = torch.zeros(()), set()
     for i in range(64):
         row = slice(i, i + 1)
@@ -99,7 +101,7 @@ def test_the_loss_of_c51_is_that_of_the_paper() -> None:
     different(dqn)
     # Moved atoms that hit an atom exactly are a case of their own in the paper's algorithm.
     batch = batch._replace(reward=batch.reward.where(batch.discount > 0, torch.tensor(0.5)))
-    loss, _ = dqn_loss(dqn.nets, dqn._lesson(batch), SCALARS)
+    loss, _ = dqn_loss(dqn.nets, dqn.lessons.of(batch), SCALARS)
     z = np.linspace(-2, 3, 7)
     delta = 5 / 6
     total = torch.zeros(())
@@ -127,7 +129,7 @@ def test_the_loss_of_quantiles_is_that_of_the_paper() -> None:
     dqn, batch = make(distributional="qr", n_quantiles=5), batch_of(64)
     different(dqn)
     kappa = 0.7
-    loss, _ = dqn_loss(dqn.nets, dqn._lesson(batch), Scalars(torch.tensor(kappa)))
+    loss, _ = dqn_loss(dqn.nets, dqn.lessons.of(batch), Scalars(torch.tensor(kappa)))
     total = torch.zeros(())
     for k in range(64):
         row = slice(k, k + 1)
@@ -153,10 +155,10 @@ def test_the_loss_of_quantiles_is_that_of_sb3_contrib() -> None:
 
 def test_importance_weights_multiply_the_rows_losses() -> None:
     dqn, batch = make(), batch_of(8)
-    lesson = dqn._lesson(batch)
+    lesson = dqn.lessons.of(batch)
     weight = torch.linspace(0, 1, 8)
     rows = [
-        dqn_loss(dqn.nets, dqn._lesson(batch.rows(slice(i, i + 1))), SCALARS)[0].item()
+        dqn_loss(dqn.nets, dqn.lessons.of(batch.rows(slice(i, i + 1))), SCALARS)[0].item()
         for i in range(8)
     ]
     loss, _ = dqn_loss(dqn.nets, lesson._replace(weight=weight), SCALARS)
@@ -166,7 +168,7 @@ def test_importance_weights_multiply_the_rows_losses() -> None:
 @pytest.mark.parametrize("config", [{}, RAINBOW, {"distributional": "qr"}])
 def test_the_loss_runs_for_several_agents_at_once(config: dict[str, Any]) -> None:
     agents = [make(seed=seed, **config) for seed in range(3)]
-    lessons = [dqn._lesson(batch_of(8, seed)) for seed, dqn in enumerate(agents)]
+    lessons = [dqn.lessons.of(batch_of(8, seed)) for seed, dqn in enumerate(agents)]
     parameters = [dict(dqn.nets.named_parameters()) for dqn in agents]
     stacked = {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
     fields = [None if part[0] is None else torch.stack(part) for part in zip(*lessons, strict=True)]

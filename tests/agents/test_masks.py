@@ -12,7 +12,8 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithm import Spaces
 from rltune.agents.distributions import Categorical
-from rltune.agents.dqn import DQN, DQNConfig
+from rltune.agents.dqn import DQN
+from rltune.agents.dqn_config import DQNConfig
 from rltune.agents.envs import Envs
 from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.replay import Batch
@@ -255,7 +256,7 @@ def test_the_target_never_values_a_forbidden_successor_action(double: bool) -> N
     obs[:, 2:] = 0
     obs[torch.arange(64), 2 + torch.arange(64) % 3] = 1  # one action is allowed
     n = torch.zeros(64)
-    lesson = agent._lesson(Batch(obs, n.long(), n, obs, n + 1))
+    lesson = agent.lessons.of(Batch(obs, n.long(), n, obs, n + 1))
     expected = agent.target.module(obs)[torch.arange(64), torch.arange(64) % 3, 0]
     torch.testing.assert_close(lesson.target, expected)
     assert lesson.target.abs().max() < -FORBIDDEN / 2
@@ -265,5 +266,5 @@ def test_the_entropy_that_sac_aims_at_is_that_of_the_allowed_actions() -> None:
     agent = make("sac", **PAIR)
     algorithm: Any = agent.algorithm
     obs = torch.tensor([[0.0, 0, 1, 1, 0, 1, 1, 1, 1], [0.0, 0, 1, 0, 0, 1, 0, 0, 0]])
-    target = algorithm._target_entropy(obs)
+    target = algorithm.target_entropy.of(obs)
     assert float(target) == pytest.approx(0.89 * np.log(2 * 4) / 2)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from rltune.agents import Agent
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
-from rltune.agents.trpo import TRPO, TRPOConfig, conjugate_gradient
+from rltune.agents.trpo import TRPO, TRPOConfig
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 ACTIONS = {
@@ -54,22 +54,6 @@ def params(agent: TRPO, obs: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         output: torch.Tensor = agent.nets(obs)[0]
     return output
-
-
-def test_conjugate_gradient_solves() -> None:
-    generator = torch.Generator().manual_seed(0)
-    root = torch.randn(20, 20, generator=generator, dtype=torch.float64)
-    matrix = root @ root.T + torch.eye(20, dtype=torch.float64)
-    b = torch.randn(20, generator=generator, dtype=torch.float64)
-    solution = torch.linalg.solve(matrix, b)
-    found = conjugate_gradient(lambda v: matrix @ v, b, 40)
-    torch.testing.assert_close(found, solution, atol=1e-6, rtol=1e-5)
-    errors = []  # in the norm of the matrix, every step brings it nearer
-    for steps in range(12):
-        error = conjugate_gradient(lambda v: matrix @ v, b, steps) - solution
-        errors.append(float(error @ matrix @ error))
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 0.1 * errors[0]
 
 
 def test_the_step_is_the_natural_gradient() -> None:
@@ -128,18 +112,6 @@ def test_no_update_leaves_the_trust_region(kind: str) -> None:
             assert kl > 0.005  # it makes use of the region
     assert max(fractions) > 0
     assert len(fractions) > 1  # the search had work to do
-
-
-def test_the_line_search_gives_up_where_no_step_helps() -> None:
-    agent = make(line_search_max_iter=3)
-    memory = rollout(agent, np.random.default_rng(0))
-    batch = agent._behaviour(agent.policy.look_back(memory))
-    before = agent.flat.clone()
-    step = torch.randn(before.shape, generator=torch.Generator().manual_seed(0))
-    for wrong in (1e3 * step, torch.full_like(step, torch.nan)):
-        result = agent._line_search(batch, wrong, torch.zeros(()), {"kl": torch.zeros(())})
-        assert result == {"kl": 0.0, "step_fraction": 0.0}
-        assert torch.equal(agent.flat, before)
 
 
 def test_nothing_to_learn_changes_no_policy() -> None:

@@ -1,0 +1,99 @@
+"""What DQN learns from: minibatches of a memory, with the target network's view of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from rltune.agents.dqn_config import DQNConfig
+from rltune.agents.prioritised import PrioritisedMemory
+from rltune.agents.q_networks import QNetwork
+from rltune.agents.recurrent import sample_sequences
+from rltune.agents.replay import Batch, ReplayMemory
+from torch import Tensor
+
+LARGE = 8192  # transitions that are drawn at once
+
+
+class Lesson(NamedTuple):
+    """What is to be learned about some transitions; the first axis of every tensor is the batch."""
+
+    obs: Tensor
+    action: Tensor
+    target: Tensor  # as `Returns.target` gives it
+    weight: Tensor | None = None  # None: all the same
+    slot: Tensor | None = None  # where a prioritised memory keeps them
+    noise: Tensor | None = None  # of the noisy layers: (n_noise,), or one a row
+
+    def rows(self, rows: slice) -> Lesson:
+        """Return some of the rows; weight, slot and noise are none."""
+        return Lesson(self.obs[rows], self.action[rows], self.target[rows])
+
+
+def pick(outputs: Tensor, action: Tensor) -> Tensor:
+    """Return what ``outputs`` (batch, n_actions, n_outputs) say about one action of each row."""
+    index = action[:, None, None].expand(-1, 1, outputs.shape[-1])
+    return outputs.gather(1, index).squeeze(1)
+
+
+class Lessons:
+    """Draws minibatches, and says what is to be learned from them.
+
+    Args:
+        nets: what learns
+        target: the network that values what follows
+        config: of the agent
+        generator: of the draws and of the noisy layers
+    """
+
+    def __init__(
+        self, nets: QNetwork, target: QNetwork, config: DQNConfig, generator: torch.Generator
+    ) -> None:
+        self.nets, self.target, self.config, self.generator = nets, target, config, generator
+        self.burn_in = config.burn_in if config.lstm_size else 0
+        self.is_image = len(nets.parts.shape) == 3
+
+    def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[Lesson]:
+        """Yield ``n`` minibatches.
+
+        Args:
+            memory: the transitions
+            n: how many
+            beta: how far weights make up for a prioritised draw
+        """
+        size = self.config.batch_size
+        if isinstance(memory, PrioritisedMemory):  # each depends on what was learned before
+            for _ in range(n):
+                yield self.of(memory.sample(size, self.generator, beta))
+            return
+        if self.config.lstm_size:
+            for _ in range(n):
+                yield self.of(sample_sequences(memory, self.config, self.generator))
+            return
+        # A few large draws cost less than many small ones, and so do values of a fixed target.
+        at_once = 1 if self.is_image else max(1, LARGE // size)
+        alike = not (self.config.double or self.config.noisy or self.nets.n_outputs > 1)
+        for first in range(0, n, at_once):
+            rows = size * min(at_once, n - first)
+            drawn = memory.sample(rows, self.generator)
+            lesson = self.of(drawn) if alike else None
+            for i in range(0, rows, size):
+                part = slice(i, i + size)
+                yield lesson.rows(part) if lesson else self.of(drawn.rows(part))
+
+    @torch.no_grad()
+    def of(self, batch: Batch) -> Lesson:
+        """Return what is to be learned from some transitions, as the target network sees it."""
+        burn_in, target, nets = self.burn_in, self.target, self.nets
+        # Independent noise for learning, valuing and choosing, as the paper has it.
+        noise = nets.draw_noise(self.generator, 3)
+        learning, valuing, choosing = (None, None, None) if noise is None else noise
+        next_obs = target.warm_up(batch.next_obs, burn_in)
+        outputs = chooser = target(next_obs, valuing)
+        if self.config.double:
+            chooser = nets(nets.warm_up(batch.next_obs, burn_in), choosing)
+        best = nets.best(chooser, next_obs)
+        wanted = nets.returns.target(batch.reward, batch.discount, pick(outputs, best))
+        obs = nets.warm_up(batch.obs, burn_in)
+        return Lesson(obs, batch.action, wanted, batch.weight, batch.slot, learning)
