@@ -242,8 +242,9 @@ def test_cartpole_is_learned_quickly() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_cartpole_is_solved_within_100k_steps() -> None:
-    solved = [best_mean(seed, 100_000, 475.0) >= 475.0 for seed in range(10)]
-    assert sum(solved) >= 9
+    # Of ten seeds, nine are wanted. A single block of ten holds eight now and then.
+    solved = [best_mean(seed, 100_000, 475.0) >= 475.0 for seed in range(30)]
+    assert sum(solved) >= 27
 
 
 @pytest.mark.slow
