@@ -104,7 +104,8 @@ def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: 
     started = time.perf_counter()
     results: dict[int, tuple[float, int]] = {}
     try:
-        obs, begins = envs.reset(), np.ones(envs.n_envs, np.bool_)
+        obs = envs.reset()
+        begins: Array = np.ones(envs.n_envs, np.bool_)
         while len(results) < episodes:
             step = envs.step(act(obs, begins))
             obs, begins = step.obs, step.terminated | step.truncated

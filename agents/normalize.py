@@ -86,7 +86,8 @@ class ObservationNormalizer:
     def normalize(self, obs: Array) -> npt.NDArray[np.float32]:
         """Return the normalised observations; any leading axes."""
         scaled = (obs - self._mean) * self._scale
-        return np.minimum(np.maximum(scaled, -self._clip), self._clip).astype(np.float32)
+        clipped: Array = np.minimum(np.maximum(scaled, -self._clip), self._clip)
+        return clipped.astype(np.float32)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics."""
@@ -109,7 +110,7 @@ class RewardNormalizer:
         self, n_envs: int, gamma: float, clip: float = 10.0, epsilon: float = 1e-8
     ) -> None:
         self.statistics = RunningMeanStd()
-        self._returns = np.zeros(n_envs)
+        self._returns: Array = np.zeros(n_envs)
         self._gamma = gamma
         self._clip = clip
         self._epsilon = epsilon
@@ -125,7 +126,8 @@ class RewardNormalizer:
         self.statistics.update(self._returns if valid.all() else self._returns[valid])
         self._returns[ended] = 0.0
         scaled = reward / np.sqrt(self.statistics.var + self._epsilon)
-        return np.minimum(np.maximum(scaled, -self._clip), self._clip)
+        clipped: Array = np.minimum(np.maximum(scaled, -self._clip), self._clip)
+        return clipped
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics and the running returns."""

@@ -159,7 +159,7 @@ class PrioritisedMemory(ReplayMemory):
         height = (np.arange(batch_size) + noise.cpu().numpy()) * (total / batch_size)
         index = self.tree.find(height)
         weight = (self.tree.leaves[index] / total * len(self)) ** -beta
-        weight /= weight.max()
+        weight /= np.max(weight)
         row, env = np.divmod(index, self.n_envs)
         batch = self._gather((self.position - row) % self.n_rows, env, generator.device)
         return batch._replace(
@@ -170,7 +170,7 @@ class PrioritisedMemory(ReplayMemory):
     def set_errors(self, slot: Tensor, errors: Tensor) -> None:
         """Take over how wrong the forecasts for `Batch.slot` were: ``errors`` of any sign."""
         priority = errors.detach().abs().cpu().numpy().astype(np.float64) + SMALLEST
-        self.largest = max(self.largest, float(priority.max()))
+        self.largest = max(self.largest, float(np.max(priority)))
         self.tree.set(slot.numpy(), priority**self.alpha)
 
     def state_dict(self) -> dict[str, Any]:

@@ -226,7 +226,7 @@ class ReplayMemory:
         """Return the sums of the rewards, what follows counts, and the rows of the last ones."""
         last = self._row(age)
         reward = self.reward[last, env]
-        discount = np.full(len(age), self.gamma, np.float32)
+        discount: Array = np.full(len(age), self.gamma, np.float32)
         for _ in range(1, self.n_step):
             age = age - 1
             goes_on = (age > 0) & ~self.terminated[last, env] & ~self.truncated[last, env]
