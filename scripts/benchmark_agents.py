@@ -171,7 +171,7 @@ def sb3_arguments(agent: str, config: dict[str, Any], action_space: Any) -> tupl
     import numpy as np
     import sb3_contrib
     import stable_baselines3
-    from rltune.agents.networks import ACTIVATIONS
+    from rltune.agents.layers import ACTIVATIONS
     from stable_baselines3.common.noise import NormalActionNoise
 
     module = sb3_contrib if agent == "trpo" else stable_baselines3
