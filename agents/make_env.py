@@ -199,22 +199,25 @@ def _import_own(env: str) -> Callable[..., Any]:
 
 def _make_own(env: str, kwargs: dict[str, Any]) -> Env:
     made = _import_own(env)
-    parameters = inspect.signature(made)
-    if "render_mode" in kwargs and not _takes(parameters, "render_mode"):
-        raise UserError(
-            f"environment {env!r} can't be shown: its constructor takes no render_mode, "
-            "as gymnasium's environments do"
-        )
     try:
-        parameters.bind(**kwargs)
+        return cast(Env, made(**kwargs))
+    except TypeError:
+        _check_arguments(env, inspect.signature(made), kwargs)
+        raise  # the constructor's own
+
+
+def _check_arguments(env: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> None:
+    try:
+        signature.bind(**kwargs)
     except TypeError as error:
+        kinds = [parameter.kind for parameter in signature.parameters.values()]
+        takes = "render_mode" in signature.parameters or inspect.Parameter.VAR_KEYWORD in kinds
+        if "render_mode" in kwargs and not takes:
+            raise UserError(
+                f"environment {env!r} can't be shown: its constructor takes no render_mode, "
+                "as gymnasium's environments do"
+            ) from error
         raise UserError(f"environment {env!r} does not take these arguments: {error}") from error
-    return cast(Env, made(**kwargs))
-
-
-def _takes(parameters: inspect.Signature, name: str) -> bool:
-    kinds = [parameter.kind for parameter in parameters.parameters.values()]
-    return name in parameters.parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _make_registered(

@@ -37,7 +37,9 @@ MAX_TOURNAMENT_SHARE = 0.6
 # Time to write the answer and to close everything: seconds, and a part of the time limit.
 CLOSING_TIME = 3.0
 CLOSING_SHARE = 0.01
+# The table of trials is written at most this often (seconds), and in at most this part of the time.
 TRIALS_TABLE_EVERY = 2.0
+TRIALS_TABLE_SHARE = 0.02
 SCORES = "best/scores.yaml"
 
 
@@ -105,7 +107,7 @@ class Driver:
         self.scores = read_scores(run)
         self.tournament: Tournament | None = None
         self.tournament_is_final = False
-        self.table_written = 0.0
+        self.table_due = 0.0
         view.restore(Counter(t.state for t in trials))
         self._expect_tests()
         view.set_rungs(scheduler.table())
@@ -428,11 +430,13 @@ class Driver:
                 self.study.tell(asked.number, "PRUNED", None, f"{TIME_LIMIT} before it could go on")
 
     def write_trials_table(self, force: bool = False) -> None:
-        """Write trials.parquet from the study; at most every few seconds unless forced."""
-        if not force and time.time() - self.table_written < TRIALS_TABLE_EVERY:
+        """Write trials.parquet from the study; now and then unless forced."""
+        started = time.monotonic()
+        if not force and started < self.table_due:
             return
         write_trials(self.run.trials_path, [trial_row(t) for t in self.study.trials()])
-        self.table_written = time.time()
+        done = time.monotonic()
+        self.table_due = done + max(TRIALS_TABLE_EVERY, (done - started) / TRIALS_TABLE_SHARE)
 
 
 ATTRS = (

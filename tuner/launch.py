@@ -30,7 +30,6 @@ _TUNE_ENVIRONMENT = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    "TUNE_MAX_PENDING_TRIALS_PG": "1",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -181,6 +180,8 @@ def run_jobs(source: Source, resources: Resources, retries: int, quiet: bool = T
     """Run the source's jobs on Ray Tune until it is exhausted or wants to stop."""
     from ray import tune
 
+    # Workers take seconds to start: all at once, where Tune would start one after the other.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots(resources))
     here = _Here(source)
     with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
         tuner = tune.Tuner(

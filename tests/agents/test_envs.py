@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import gymnasium
@@ -624,6 +625,8 @@ def test_module_of_the_current_directory(tmp_path, monkeypatch):
         "gymnasium.register('Mine-v0', make, max_episode_steps=4)\n"
     )
     monkeypatch.chdir(tmp_path)
+    # pytest runs in the repository, whose own folder another test may have imported.
+    monkeypatch.delitem(sys.modules, "agents", raising=False)
     envs = Envs("mine_envs_test:make", 1, seed=0, env_kwargs={"length": 2})
     envs.reset()
     assert rollout(envs, 2)[1].truncated[0]

@@ -264,7 +264,9 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-@pytest.mark.parametrize("events", [0, 1, 4])
+@pytest.mark.parametrize(
+    "events", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 4]
+)
 def test_a_killed_search_goes_on(tmp_path: Path, events: int) -> None:
     process = start(tmp_path)
     assert process.stdout is not None
