@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +80,8 @@ COMPARISONS = [
     Comparison("HalfCheetah-v5", "trpo", 300_000, 3),
     Comparison("HalfCheetah-v5", "sac", 50_000, 3),
     Comparison("HalfCheetah-v5", "td3", 50_000, 3),
+    Comparison("ALE/Pong-v5", "dqn", 300_000, 1),
+    Comparison("ALE/Pong-v5", "ppo", 300_000, 1),
 ]
 # With the ancestor's setting xagents had a mean reward of 250 after 376,832 steps.
 XAGENTS = dict(
@@ -119,7 +122,8 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
     import gymnasium
     import torch
     from rltune.agents.config import config_dict, make_config
-    from rltune.agents.envs import episode_seed
+    from rltune.agents.envs import episode_seed, make_env
+    from rltune.agents.make_env import is_atari
     from rltune.agents.registry import agent_class
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -128,7 +132,12 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     values = settings(job["agent"], job["env"], job["preset"])
     config = config_dict(make_config(agent_class(job["agent"]).Config, values))
-    vec: Any = make_vec_env(job["env"], n_envs=config["n_envs"], seed=job["seed"])
+    images = is_atari(job["env"])
+    # The frames are ours: what is compared is the learning.
+    make = partial(make_env, frame_stack=4) if images else gymnasium.make
+    vec: Any = make_vec_env(partial(make, job["env"]), n_envs=config["n_envs"], seed=job["seed"])
+    if images:
+        config["normalize_observations"] = False  # both divide by 255
     if config["normalize_observations"] or config["normalize_rewards"]:
         vec = VecNormalize(
             vec, gamma=config["gamma"],
@@ -146,12 +155,20 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
             return True
 
     found, arguments = sb3_arguments(job["agent"], config, vec.action_space)
-    model = found("MlpPolicy", vec, seed=job["seed"], device="cpu", **arguments)
+    if images:
+        arguments["policy_kwargs"]["net_arch"] = []
+        if "buffer_size" in arguments:  # keep each picture once, as ours does
+            arguments |= {
+                "optimize_memory_usage": True,
+                "replay_buffer_kwargs": {"handle_timeout_termination": False},
+            }
+    policy = "CnnPolicy" if images else "MlpPolicy"
+    model = found(policy, vec, seed=job["seed"], device="cpu", **arguments)
     started = cpu_seconds()
     model.learn(job["budget"], callback=Record())
     seconds = cpu_seconds() - started
     scores = []
-    judge = gymnasium.make(job["env"])
+    judge = make(job["env"])
     for number in range(EPISODES):  # the starts that our own evaluation has
         obs, _ = judge.reset(seed=episode_seed(EVALUATION_SEED, number))
         score, done = 0.0, False
