@@ -187,7 +187,11 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
             "with a letter or a digit (and not 'latest', which names the newest run)."
         )
     folder = Path(storage).expanduser()
-    if folder.exists() and not folder.is_dir():
+    try:
+        is_file = folder.exists() and not folder.is_dir()
+    except PermissionError as error:
+        raise storage_error(error, folder) from error
+    if is_file:
         raise UserError(f"storage path {storage!r} is a file; give a folder.")
     return folder / name
 

@@ -152,3 +152,27 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     assert "commands:" in output
     loaded = set(output.splitlines()[-1].split())
     assert not loaded & {"torch", "numpy", "pandas", "ray", "optuna", "rich", "wandb", "yaml"}
+
+
+AS_NOBODY = """
+import os, sys
+from rltune.cli import main
+commands = [["show"], ["resume"], ["space", "check"]]
+for command in commands:
+    main([*command, "nowhere.yaml"])  # imports what nobody may not read
+if os.geteuid() == 0:
+    os.seteuid(65534)  # permissions don't bind root
+print("now", file=sys.stderr)
+for command in commands:
+    assert main([*command, sys.argv[1]]) == 2
+"""
+
+
+def test_what_may_not_be_entered_is_one_sentence(folder: Path) -> None:
+    (folder / "closed").mkdir(mode=0)
+    code = [sys.executable, "-c", AS_NOBODY, str(folder / "closed" / "x.yaml")]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.partition("now\n")[2].splitlines()
+    assert len(lines) == 3, done.stderr
+    assert all("ermission" in line and line.startswith("rltune: ") for line in lines), done.stderr

@@ -148,11 +148,15 @@ except StorageError as error:
 """
 
 
-def test_no_permission(tmp_path):
+@pytest.mark.parametrize("mode", [0o555, 0o444], ids=["not to be written", "not to be entered"])
+def test_no_permission(tmp_path, mode):
     storage = tmp_path / "storage"
-    storage.mkdir(mode=0o555)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    storage.mkdir(mode=mode)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.name.startswith("pytest-of-"):
+            break
         folder.chmod(0o755)
+    folder.chmod(0o755)
     command = [sys.executable, "-c", AS_NOBODY, str(storage / "new" / "mine")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "no permission" in done.stdout, done.stderr

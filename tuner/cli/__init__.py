@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"rltune: {error}", file=sys.stderr)
         return 2
+    except PermissionError as error:
+        print(f"rltune: {error.filename}: no permission; see who owns it.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
