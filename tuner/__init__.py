@@ -1,7 +1,7 @@
 """rltune tunes reinforcement-learning agents with Ray Tune and Optuna.
 
 `Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
-`preset` gives known-good hyperparameters.
+`preset` gives known-good hyperparameters, `replay` says what another scheduler would have done.
 """
 
 from __future__ import annotations
@@ -12,12 +12,23 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rltune.presets import preset
+    from rltune.replayed import replay
     from rltune.rundir import Run
     from rltune.rundir import open_run as open
     from rltune.search import Search, SearchResult, resume
     from rltune.space import Space
 
-__all__ = ["Run", "Search", "SearchResult", "Space", "__version__", "open", "preset", "resume"]
+__all__ = [
+    "Run",
+    "Search",
+    "SearchResult",
+    "Space",
+    "__version__",
+    "open",
+    "preset",
+    "replay",
+    "resume",
+]
 
 _HOMES = {
     "Run": ("rltune.rundir", "Run"),
@@ -26,6 +37,7 @@ _HOMES = {
     "Space": ("rltune.space", "Space"),
     "open": ("rltune.rundir", "open_run"),
     "preset": ("rltune.presets", "preset"),
+    "replay": ("rltune.replayed", "replay"),
     "resume": ("rltune.search", "resume"),
 }
 

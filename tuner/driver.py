@@ -292,11 +292,14 @@ class Driver:
             "role": task["role"],
             "iteration": result.iteration,
         }
-        self.history.append({**about, **result.row}, [{**about, **e} for e in result.episodes])
-        self.tracker.log(task["number"], task["seed"], task["role"], result.row)
+        row = result.row
+        if not result.restored:  # by its time, the order of the decisions can be told (`replay`)
+            row = {**row, "timestamp": time.time()}
+        self.history.append({**about, **row}, [{**about, **e} for e in result.episodes])
+        self.tracker.log(task["number"], task["seed"], task["role"], row)
         flight.iteration = result.iteration
-        flight.env_steps = result.row["env_steps"]
-        flight.seconds = result.row["time"]
+        flight.env_steps = row["env_steps"]
+        flight.seconds = row["time"]
         flight.objective_mean = result.objective_mean
 
     def _judge(self, flight: Flight, result: Result) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ TUNE_SEEDS = range(0, 10)
 FIRST_TEST_SEED = 100
 # An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
 MAX_STEPS_PER_ITERATION = 10_000
+# The objective is the mean of the last evaluations, so that one lucky one does not decide.
+OBJECTIVE_EVALUATIONS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +110,12 @@ class SearchSpec:
             points += [start + round((end - start) * k / pieces) for k in range(1, pieces + 1)]
             start = end
         return points
+
+
+def objective_of(evaluations: Sequence[float]) -> float:
+    """Return the objective after these evaluations: their mean returns, in their order."""
+    recent = evaluations[-OBJECTIVE_EVALUATIONS:]
+    return sum(recent) / len(recent)
 
 
 def _at_least(flag: str, value: float, least: float) -> None:

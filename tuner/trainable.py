@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
+from rltune.spec import objective_of
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 TASK = "task"
 PAYLOAD = "payload"
 
-# The objective is the mean of the last evaluations, so that one lucky one does not decide.
-OBJECTIVE_EVALUATIONS = 3
 # A checkpoint may cost this fraction of the training time.
 CHECKPOINT_SHARE = 0.05
 
@@ -173,7 +172,6 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 eval_std=evaluation.std,
                 eval_episodes=len(evaluation.returns),
             )
-        recent = state.evaluations[-OBJECTIVE_EVALUATIONS:]
         evaluations = state.evaluations
         return Result(
             iteration=index + 1,
@@ -187,7 +185,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 }
                 for episode in chunk.episodes
             ],
-            objective=sum(recent) / len(recent) if evaluation is not None else None,
+            objective=objective_of(evaluations) if evaluation is not None else None,
             objective_mean=sum(evaluations) / len(evaluations) if evaluations else None,
             finished=finished and not chunk.diverged,
             stop_reason=chunk.stop_reason,

@@ -20,6 +20,7 @@ import pytest
 import rltune
 import yaml
 from rltune.agents.errors import StorageError, UserError
+from rltune.cli import main
 from rltune.driver import Driver
 from wandb_files import offline_runs
 
@@ -80,6 +81,33 @@ def test_a_search_leaves_what_it_promises(tmp_path: Path) -> None:
     command = (result.path / "best" / "command.txt").read_text()
     assert command.startswith("rltune train toy:ToyAgent --env toy:ToyEnv -n 900 --quality ")
     assert (result.path / "best" / "checkpoint.pt").exists()
+
+
+def test_a_replay_decides_as_the_search_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = search(tmp_path, trials=24, tournament=False).path
+    again = rltune.replay(path)
+    trials = rltune.open(path).trials()
+    stopped = trials[trials["state"] == "PRUNED"]
+    assert len(stopped) > 5
+    assert [fate.trial for fate in again.fates if fate.stopped_at] == list(stopped["trial"])
+    assert all(fate.same for fate in again.fates)
+    assert again.env_steps == again.recorded_env_steps == trials["budget_reached"].sum()
+    complete = trials[trials["state"] == "COMPLETE"]
+    assert again.best == complete.loc[complete["objective"].idxmax(), "trial"]
+
+    strict = rltune.replay(path, "asha", {"reduction_factor": 6})
+    assert strict.env_steps < again.env_steps
+    assert not any(fate.unknown for fate in strict.fates if fate.same)
+    free = rltune.replay(path, "none")
+    assert [fate.trial for fate in free.fates if fate.unknown] == list(stopped["trial"])
+
+    assert main(["replay", str(path), "--scheduler", "none"]) == 0
+    text = capsys.readouterr().out
+    assert f"decided alike   {24 - len(stopped)} of 24" in text
+    assert main(["replay", str(path), "--scheduler", "ahsa"]) == 2
+    assert "asha" in capsys.readouterr().err
 
 
 def test_wandb_has_every_training_of_a_search(

@@ -13,7 +13,14 @@ from typing import Any, NoReturn
 from rltune import __version__
 from rltune.agents.errors import UserError
 
-COMMANDS = ("run", "train", "play", "show", "space")  # modules; some hold several commands
+COMMANDS = (
+    "run",
+    "train",
+    "play",
+    "show",
+    "replay",
+    "space",
+)  # modules; some hold several commands
 
 
 class Parser(argparse.ArgumentParser):

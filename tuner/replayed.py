@@ -1,0 +1,167 @@
+"""What another scheduler would have done with a search that was recorded.
+
+The evaluations of the search are gone through in the order in which they came. Who is stopped
+earlier than it was saves env_steps; who was stopped, and would have gone on, is counted apart: what
+it would have become, nobody knows. With the search's own scheduler, every decision is the recorded
+one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError
+from rltune.asha import Rung, make_scheduler
+from rltune.rundir import Run, open_run
+from rltune.spec import SearchSpec, objective_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a trial, and what would have.
+
+    Attributes:
+        trial: its number
+        stopped_at: env_steps at which the replayed scheduler stops it; None: it does not
+        was_stopped_at: env_steps at which the recorded one did; None: it did not
+        env_steps: that the replayed scheduler spends on it, as far as they are recorded
+        objective: its last recorded value up to there
+    """
+
+    trial: int
+    stopped_at: int | None
+    was_stopped_at: int | None
+    env_steps: int
+    objective: float
+
+    @property
+    def same(self) -> bool:
+        """Whether both schedulers decided alike about this trial."""
+        return self.stopped_at == self.was_stopped_at
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it would have gone on beyond what was recorded."""
+        return self.was_stopped_at is not None and (
+            self.stopped_at is None or self.stopped_at > self.was_stopped_at
+        )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A search under another scheduler.
+
+    Attributes:
+        scheduler: its name
+        options: its options
+        fates: one of each trial with a value, by number
+        rungs: the scheduler's table at the end
+        recorded_env_steps: what those trials took in the recorded search
+        best: the best trial among those that run the full budget; None: there is none
+    """
+
+    scheduler: str
+    options: dict[str, Any]
+    fates: tuple[Fate, ...]
+    rungs: tuple[Rung, ...]
+    recorded_env_steps: int
+    best: int | None
+
+    @property
+    def env_steps(self) -> int:
+        """What the trials take under this scheduler, as far as it is recorded."""
+        return sum(fate.env_steps for fate in self.fates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types."""
+        return {
+            "scheduler": self.scheduler,
+            "options": self.options,
+            "env_steps": self.env_steps,
+            "recorded_env_steps": self.recorded_env_steps,
+            "best": self.best,
+            "rungs": [vars(rung) for rung in self.rungs],
+            "trials": [
+                {**vars(fate), "same": fate.same, "unknown": fate.unknown} for fate in self.fates
+            ],
+        }
+
+
+def replay(
+    run: str | os.PathLike[str] | Run,
+    scheduler: str | None = None,
+    scheduler_options: Mapping[str, Any] | None = None,
+) -> Replay:
+    """Return what the scheduler would have done with the recorded search.
+
+    Args:
+        run: the run directory, its name, or latest
+        scheduler: its name; None: the search's own, with its options
+        scheduler_options: the options of ``scheduler``
+
+    Raises:
+        UserError: there is no such search, scheduler or option.
+    """
+    recorded = run if isinstance(run, Run) else open_run(run)
+    if recorded.rundir.kind != "search":
+        raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
+    spec = SearchSpec.from_dict(recorded.spec)
+    if scheduler is None:
+        scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
+    options = dict(scheduler_options or {})
+    judge = make_scheduler(scheduler, spec.budget, options)
+    table = recorded.trials()
+    complete = set(table["trial"][table["state"] == "COMPLETE"])
+    was_stopped = set(table["trial"][table["reason"].astype(str).str.startswith("stopped")])
+    reports = _reports(recorded.history(), spec)
+    last = {trial: point for trial, point, _ in reports}
+    seen: dict[int, tuple[int, float]] = {}
+    stopped: dict[int, int] = {}
+    for trial, point, value in reports:
+        if trial in stopped:
+            continue
+        seen[trial] = (point, value)
+        verdict = judge.decide(trial, point, value)
+        ended = trial in complete and point == last[trial]  # there was nothing left to stop
+        if verdict == "stop" and not ended:
+            stopped[trial] = point
+    fates = tuple(
+        Fate(
+            trial=trial,
+            stopped_at=stopped.get(trial),
+            was_stopped_at=last[trial] if trial in was_stopped else None,
+            env_steps=seen[trial][0],
+            objective=seen[trial][1],
+        )
+        for trial in sorted(seen)
+    )
+    whole = [fate for fate in fates if fate.trial in complete and fate.stopped_at is None]
+    best = max(whole, key=lambda fate: (fate.objective, -fate.trial), default=None)
+    return Replay(
+        scheduler=scheduler,
+        options=options,
+        fates=fates,
+        rungs=tuple(judge.table()),
+        recorded_env_steps=sum(last.values()),
+        best=best.trial if best else None,
+    )
+
+
+def _reports(history: pd.DataFrame, spec: SearchSpec) -> list[tuple[int, int, float]]:
+    """Return (trial, point, objective) as the driver saw them, one after the other."""
+    rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
+    reports: list[tuple[float, int, int, float]] = []
+    for trial in rows["trial"].unique().tolist():
+        mine = rows[rows["trial"] == trial].sort_values("iteration")
+        returns = mine["eval_return"].tolist()
+        points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
+        times = mine["timestamp"].tolist()
+        for n, (timestamp, point) in enumerate(zip(times, points, strict=True), 1):
+            reports.append((timestamp, trial, point, objective_of(returns[:n])))
+    return [report[1:] for report in sorted(reports)]
