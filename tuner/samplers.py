@@ -66,10 +66,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gp": {"n_startup_trials": 8, "deterministic_objective": False},
     # Optuna's default population of 50 would be a random search in most of ours.
     "nsgaii": {"population_size": 10, "crossover_prob": 0.9, "swapping_prob": 0.5},
+    # Values of a range; a choice has all of its own.
+    "grid": {"points": 5},
 }
-_LOWEST = {"n_startup_trials": 1, "n_ei_candidates": 1, "popsize": 4, "population_size": 2}
+_LOWEST = {
+    "n_startup_trials": 1,
+    "n_ei_candidates": 1,
+    "popsize": 4,
+    "population_size": 2,
+    "points": 2,
+}
 _CMA_GENERATION = "cmaes:generation"
 _NSGA_GENERATION = "NSGAIISampler:generation"  # Optuna's own key
+_GRID_INDEX = "grid:index"
 _SHARED = "study:"  # prefix of what a sampler wrote for the whole study, kept with the trial
 _LIARS = ("tpe:relative_params", "gp:relative_params")  # the parameters again, of no use here
 
@@ -183,11 +192,14 @@ class Proposer:
             "nsgaii": "population_size",
         }.get(self.name)
         parts = []
+        if self.name == "grid":
+            size = math.prod(map(len, self._ladders().values()))
+            parts.append(f"{size:,} points, the invalid ones included")
         if startup:
             parts.append(f"until {self.options[startup]} trials have ended, it draws at random")
         joint = self._joint()
         left = [name for name, p in self.parameters.items() if p not in joint]
-        if self.name not in ("tpe", "random") and left:
+        if self.name not in ("tpe", "random", "grid") and left:
             kinds = "conditional and choice" if self.name == "cmaes" else "conditional"
             parts.append(f"always at random: {', '.join(left)} ({kinds} dimensions)")
         return f"{self.name}: {'; '.join(parts)}" if parts else self.name
@@ -198,6 +210,9 @@ class Proposer:
         Args:
             trials: all trials of the study, by number
         """
+        if self.name == "grid":
+            yield from self._grid(trials)
+            return
         number = len(trials)
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
         trial = _running(number, {}, {})
@@ -214,6 +229,25 @@ class Proposer:
             source = self.name if relative or self.name == "random" else "random"
             yield Draw(values, source, view.notes.of_the_trial())
             view.trials_seen.append(_running(number + 1 + attempt, *self.as_parameters(values)))
+
+    def _grid(self, trials: Sequence[FrozenTrial]) -> Iterator[Draw]:
+        """Go on through the grid, each point once, neighbours far apart in time."""
+        ladders = self._ladders()
+        size = math.prod(map(len, ladders.values()))
+        stride = next(
+            n for n in range(int(size * 0.618) + 1, 2 * size + 2) if math.gcd(n, size) == 1
+        )
+        first = self.seed % size
+        begin = max((t.system_attrs.get(_GRID_INDEX, -1) for t in trials), default=-1) + 1
+        for index in range(begin, size):
+            place, point = (first + stride * index) % size, {}
+            for name, ladder in ladders.items():
+                place, step = divmod(place, len(ladder))
+                point[name] = ladder[step]
+            yield Draw(self.space.suggest(lambda d: point[d.name]), "grid", {_GRID_INDEX: index})  # noqa: B023
+
+    def _ladders(self) -> dict[str, list[Any]]:
+        return {n: _ladder(d, self.options["points"]) for n, d in self.space.dimensions.items()}
 
     def as_parameters(
         self, values: Mapping[str, Any]
@@ -371,6 +405,24 @@ def make_distribution(dimension: Dimension) -> BaseDistribution:
             int(internal.low), int(internal.high), log=internal.log, step=internal.step
         )
     return FloatDistribution(internal.low, internal.high, log=internal.log)
+
+
+def _ladder(dimension: Dimension, points: int) -> list[Any]:
+    """Return the dimension's values on a grid: both ends, evenly on its own scale."""
+    internal = dimension.internal
+    if internal.type == "categorical":
+        return list(dimension.choices)
+    low, high = float(internal.low), float(internal.high)
+    if internal.log:
+        low, high = math.log(low), math.log(high)
+    values = [low + (high - low) * k / (points - 1) for k in range(points)]
+    if internal.log:
+        values = [math.exp(value) for value in values]
+    if internal.type == "int":
+        steps = [round((value - internal.low) / internal.step) for value in values]
+        values = [internal.low + internal.step * step for step in steps]
+    inside = [min(max(value, internal.low), internal.high) for value in values]
+    return [dimension.from_internal(value) for value in dict.fromkeys(inside)]
 
 
 def is_blamed(trial: FrozenTrial) -> bool:

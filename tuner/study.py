@@ -172,6 +172,8 @@ class SearchStudy:
         for draw in self._proposer.draws(trials):
             if self._is_new(draw.values, known):
                 return draw
+        if self._proposer.name == "grid":
+            return None  # it has been gone through
         values = self._unused(known, np.random.default_rng([self.seed, len(trials)]))
         return None if values is None or draw is None else Draw(values, "random", draw.system_attrs)
 

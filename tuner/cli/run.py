@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
     how.add_argument("--trials", "--n-trials", type=_whole, metavar="N", help="default: 20")
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
     how.add_argument(
-        "--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii"
+        "--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii, grid"
     )
     how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
     how.add_argument("--scheduler", "--pruner", metavar="NAME", help="asha (default), median, none")
