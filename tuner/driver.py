@@ -233,6 +233,7 @@ class Driver:
             "points": spec.points,
             "evaluate_at": spec.evaluate_at,
             "eval_episodes": spec.eval_episodes,
+            "objective": spec.objective,
             "checkpoint": str(checkpoint),
             "deadline": None if math.isinf(deadline) else deadline,
             "import_path": spec.import_path,
@@ -283,20 +284,22 @@ class Driver:
         """Make the result durable before anything is concluded from it."""
         task = flight.task
         key = (task["number"], task["seed"])
-        if result.iteration <= self.history.last_iteration(*key):
-            # The trial came back from a checkpoint: its rows from here on are written anew.
-            self.history.rewind(*key, result.iteration - 1)
+        last = self.history.last_iteration(*key)
+        written = result.restored and result.iteration <= last
+        keep = result.iteration if written else result.iteration - 1
+        if last > keep:  # the trial came back from a checkpoint: what follows is written anew
+            self.history.rewind(*key, keep)
         about = {
             "trial": task["number"],
             "seed": task["seed"],
             "role": task["role"],
             "iteration": result.iteration,
         }
-        row = result.row
-        if not result.restored:  # by its time, the order of the decisions can be told (`replay`)
-            row = {**row, "timestamp": time.time()}
-        self.history.append({**about, **row}, [{**about, **e} for e in result.episodes])
-        self.tracker.log(task["number"], task["seed"], task["role"], row)
+        # By the time of its arrival, the order of the decisions can be told (`replayed`).
+        row = {**result.row, "timestamp": time.time()}
+        if not written:
+            self.history.append({**about, **row}, [{**about, **e} for e in result.episodes])
+            self.tracker.log(task["number"], task["seed"], task["role"], row)
         flight.iteration = result.iteration
         flight.env_steps = row["env_steps"]
         flight.seconds = row["time"]

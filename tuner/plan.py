@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltune.asha import make_scheduler
 from rltune.formats import count, duration, plural, settings
+from rltune.objectives import describe
 from rltune.samplers import Proposer
 from rltune.spec import FIRST_TEST_SEED
 
@@ -41,7 +42,7 @@ def plan_lines(
         f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env_steps{limit}",
         f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
         f"each trial on seed {spec.tune_seed}; {plural(spec.eval_episodes, 'greedy episode')} "
-        f"{evaluations}; the objective is the mean of the last three evaluations",
+        f"{evaluations}; the objective is {describe(spec.objective)}",
         f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
         f"GPU, on device {spec.device}",
         "",

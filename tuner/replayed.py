@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.asha import Rung, make_scheduler
+from rltune.objectives import objective_of
 from rltune.rundir import Run, open_run
-from rltune.spec import SearchSpec, objective_of
+from rltune.spec import SearchSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,5 +164,6 @@ def _reports(history: pd.DataFrame, spec: SearchSpec) -> list[tuple[int, int, fl
         points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
         times = mine["timestamp"].tolist()
         for n, (timestamp, point) in enumerate(zip(times, points, strict=True), 1):
-            reports.append((timestamp, trial, point, objective_of(returns[:n])))
+            objective = objective_of(returns[:n], spec.objective)
+            reports.append((timestamp, trial, point, objective))
     return [report[1:] for report in sorted(reports)]

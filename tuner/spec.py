@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rltune.agents.errors import UserError, unknown
+from rltune.objectives import DEFAULT, parse_objective
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 TUNE_SEEDS = range(0, 10)
 FIRST_TEST_SEED = 100
 # An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
 MAX_STEPS_PER_ITERATION = 10_000
-# The objective is the mean of the last evaluations, so that one lucky one does not decide.
-OBJECTIVE_EVALUATIONS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +35,7 @@ class SearchSpec:
     scheduler_options: dict[str, Any] = field(default_factory=dict)
     evaluations: int = 9
     eval_episodes: int = 10
+    objective: str = DEFAULT
     concurrency: int | None = None
     cpus_per_trial: float = 1
     gpus_per_trial: float = 0
@@ -60,6 +59,7 @@ class SearchSpec:
         _at_least("--test-seeds", self.test_seeds, 1)
         _at_least("--seed", self.seed, 0)
         _at_least("--retries", self.retries, 0)
+        parse_objective(self.objective)
         if self.trials is not None:
             _at_least("--trials", self.trials, 1)
         if self.concurrency is not None:
@@ -110,12 +110,6 @@ class SearchSpec:
             points += [start + round((end - start) * k / pieces) for k in range(1, pieces + 1)]
             start = end
         return points
-
-
-def objective_of(evaluations: Sequence[float]) -> float:
-    """Return the objective after these evaluations: their mean returns, in their order."""
-    recent = evaluations[-OBJECTIVE_EVALUATIONS:]
-    return sum(recent) / len(recent)
 
 
 def _at_least(flag: str, value: float, least: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
-from rltune.spec import objective_of
+from rltune.objectives import objective_of
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -37,6 +37,7 @@ class Task(TypedDict):
     points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
     evaluate_at: list[int]  # those of the points that are evaluated
     eval_episodes: int
+    objective: str  # see `objectives`
     checkpoint: str  # the file
     deadline: float | None  # seconds since the epoch
     import_path: str  # the user's folder: their modules are imported from here
@@ -185,7 +186,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 }
                 for episode in chunk.episodes
             ],
-            objective=objective_of(evaluations) if evaluation is not None else None,
+            objective=objective_of(evaluations, task["objective"])
+            if evaluation is not None
+            else None,
             objective_mean=sum(evaluations) / len(evaluations) if evaluations else None,
             finished=finished and not chunk.diverged,
             stop_reason=chunk.stop_reason,

@@ -86,9 +86,13 @@ def test_a_search_leaves_what_it_promises(tmp_path: Path) -> None:
 def test_a_replay_decides_as_the_search_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = search(tmp_path, trials=24, tournament=False).path
+    path = search(tmp_path, trials=24, tournament=False, objective="best:2").path
     again = rltune.replay(path)
-    trials = rltune.open(path).trials()
+    trials, history = rltune.open(path).trials(), rltune.open(path).history()
+    for trial, rows in history.groupby("trial"):
+        pairs = rows["eval_return"].rolling(2, min_periods=1).mean()
+        best = max(pairs[1:]) if len(pairs) > 1 else pairs.iloc[0]
+        assert trials.loc[trial, "objective"] == pytest.approx(best)
     stopped = trials[trials["state"] == "PRUNED"]
     assert len(stopped) > 5
     assert [fate.trial for fate in again.fates if fate.stopped_at] == list(stopped["trial"])

@@ -64,6 +64,12 @@ def add_parser(subparsers: Any) -> None:
     how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
     how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
     how.add_argument("--eval-episodes", type=_whole, metavar="N", help="greedy ones; default: 10")
+    how.add_argument(
+        "--objective",
+        metavar="WHAT",
+        help="of a trial's evaluations: last:3 (the mean of the last three; default), last, best, "
+        "best:3, or area (under the curve)",
+    )
     how.add_argument("--retries", type=_whole, metavar="N", help="of a failed trial; default: 2")
     how.add_argument(
         "--target-reward", type=float, help="a trial ends when it has this mean reward"
@@ -146,6 +152,7 @@ PASSED_ON = (
     "seed",
     "evaluations",
     "eval_episodes",
+    "objective",
     "retries",
     "concurrency",
     "cpus_per_trial",

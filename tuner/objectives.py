@@ -1,0 +1,64 @@
+"""What a search maximises: one number from a trial's greedy evaluations so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rltune.agents.errors import UserError, unknown
+
+KINDS = ("last", "best", "area")
+DEFAULT = "last:3"  # one lucky evaluation shall not decide
+
+
+def objective_of(evaluations: Sequence[float], objective: str) -> float:
+    """Return the objective after these evaluations.
+
+    Args:
+        evaluations: their mean returns in order, at least one
+        objective: "last", "best", "area", or with a number of evaluations to average as "last:3"
+    """
+    kind, n = parse_objective(objective)
+    if kind == "best":
+        return _best(evaluations, n)
+    return _mean(evaluations if kind == "area" else evaluations[-n:])
+
+
+def _best(values: Sequence[float], n: int) -> float:
+    ends = range(min(n, len(values)), len(values) + 1)
+    return max(_mean(values[max(0, end - n) : end]) for end in ends)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def describe(objective: str) -> str:
+    """Return the objective in words."""
+    kind, n = parse_objective(objective)
+    if kind == "area":
+        return "the mean of all evaluations so far, the area under the curve"
+    if n == 1:
+        return f"the {kind} evaluation"
+    number = {2: "two", 3: "three"}.get(n, n)
+    if kind == "last":
+        return f"the mean of the last {number} evaluations"
+    return f"the best mean of {number} evaluations in a row"
+
+
+def parse_objective(objective: str) -> tuple[str, int]:
+    """Return the kind and the number of evaluations that are averaged.
+
+    Raises:
+        UserError: there is no such objective.
+    """
+    kind, colon, text = str(objective).partition(":")
+    if kind not in KINDS:
+        raise unknown("objective", kind, KINDS, "--objective")
+    if not colon:
+        return kind, 1
+    if kind == "area" or not text.isdecimal() or int(text) < 1:
+        raise UserError(
+            f"--objective {objective!r}: write last, best or area, or last:N or best:N with a "
+            "whole number of evaluations to average."
+        )
+    return kind, int(text)
