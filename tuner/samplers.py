@@ -47,8 +47,10 @@ BLAMED = ("diverged", "error", "out of memory")
 # Draws for one trial before the candidate comes from the space itself. The GP fits for each draw.
 MAX_DRAWS = {"gp": 4}
 DEFAULT_MAX_DRAWS = 50
-# The time of a fit grows with the cube of the trials: the GP sees the best and the latest ones.
+# A fit takes the longer the more trials there are, the GP's with their cube: they see the best and
+# the latest ones.
 MAX_GP_TRIALS = 100
+MAX_TPE_TRIALS = 1000
 
 # Every option and its default. None: the sampler's own choice; the type is then int.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -336,7 +338,10 @@ class Proposer:
         inside = [self._inside(trial) for trial in trials if trial.state != TrialState.WAITING]
         known = [trial for trial in inside if trial is not None]
         if self.name == "tpe":
-            return [seen for trial in known if (seen := _seen_by_tpe(trial)) is not None]
+            seen = [seen for trial in known if (seen := _seen_by_tpe(trial)) is not None]
+            minimize = self.direction == StudyDirection.MINIMIZE
+            # Of the good ones TPE takes 25 at most: a tenth is enough.
+            return _best_and_latest(seen, MAX_TPE_TRIALS // 10, MAX_TPE_TRIALS, minimize)
         return self._all_complete(known)
 
     def _inside(self, trial: FrozenTrial) -> FrozenTrial | None:
@@ -384,7 +389,7 @@ class Proposer:
                 for t in seen
             ]
         if self.name == "gp":
-            seen = _best_and_latest(seen, MAX_GP_TRIALS, minimize)
+            seen = _best_and_latest(seen, MAX_GP_TRIALS // 2, MAX_GP_TRIALS, minimize)
         return sorted(seen, key=lambda trial: trial.number)
 
 
@@ -442,15 +447,19 @@ def _seen_by_tpe(trial: FrozenTrial) -> FrozenTrial | None:
     return None
 
 
-def _best_and_latest(trials: list[FrozenTrial], n: int, minimize: bool) -> list[FrozenTrial]:
-    """Keep at most `n` of the complete ones, half of them the best, and all that are running."""
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    if len(complete) <= n:
+def _best_and_latest(
+    trials: list[FrozenTrial], n_best: int, n: int, minimize: bool
+) -> list[FrozenTrial]:
+    """Keep `n` of those that have ended, `n_best` of them for their values, and all that run."""
+    ended = [trial for trial in trials if trial.state != TrialState.RUNNING]
+    if len(ended) <= n:
         return trials
+    complete = [trial for trial in ended if trial.state == TrialState.COMPLETE]
     complete.sort(key=lambda trial: trial.value or 0.0, reverse=not minimize)
-    best, rest = complete[: n // 2], complete[n // 2 :]
-    latest = sorted(rest, key=lambda trial: trial.number)[-(n - len(best)) :]
-    return best + latest + [trial for trial in trials if trial.state == TrialState.RUNNING]
+    kept = {trial.number for trial in complete[:n_best]}
+    rest = sorted((trial.number for trial in ended), reverse=True)
+    kept.update([number for number in rest if number not in kept][: n - len(kept)])
+    return [t for t in trials if t.number in kept or t.state == TrialState.RUNNING]
 
 
 def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:

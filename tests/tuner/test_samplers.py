@@ -311,6 +311,21 @@ def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
     assert [t.number for t in seen] == [0, 2, 4, 5, running.number]
 
 
+def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
+    monkeypatch.setattr("rltune.samplers.MAX_TPE_TRIALS", 10)
+    study = SearchStudy(tmp_path / "study.db", SMOOTH, sampler="tpe")
+    for n in range(14):
+        number = study.ask().number
+        study.report(number, 100, float(n))
+        if n % 2:
+            study.tell(number, "PRUNED")
+        else:
+            study.tell(number, "COMPLETE", 50.0 if n == 2 else float(n))
+    running = study.ask()
+    seen = study._proposer._seen(study._database.trials)
+    assert [t.number for t in seen] == [2, *range(5, 14), running.number]
+
+
 def test_running_trials_keep_the_next_proposals_apart(tmp_path):
     """Ten proposals with no result in between are spread, not ten times the same."""
     study = SearchStudy(tmp_path / "study.db", SMOOTH, seed=5)
