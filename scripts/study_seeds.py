@@ -1,0 +1,254 @@
+"""Find out what several seeds per trial are worth: replay searches on recorded learning curves.
+
+    python scripts/study_seeds.py record     # resumable; hours of CPU, can run in the background
+    python scripts/study_seeds.py simulate   # seconds: the table of docs/benchmarks.md
+
+`record` trains configurations drawn from a shipped space on ten seeds each, and keeps every greedy
+evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal
+environment steps: each draws the configurations in another order, trains them rung by rung on as
+many seeds as its policy says, and is stopped by ASHA. What counts is the true return of the
+configuration that it would name: the mean of its final scores on the seeds that no search sees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ROOT = Path(__file__).resolve().parent.parent
+CURVES = ROOT / "docs" / "benchmarks" / "curves"
+TUNING, TEST = range(0, 5), range(5, 10)
+CONFIGURATIONS = 64
+EVALUATIONS, EPISODES = 9, 10
+REPETITIONS = 200
+
+
+class Setting(NamedTuple):
+    agent: str
+    env: str
+    budget: int  # env steps of a full trial
+
+
+SETTINGS = [
+    Setting("ppo", "CartPole-v1", 20_000),
+    Setting("a2c", "CartPole-v1", 40_000),
+    Setting("ppo", "Acrobot-v1", 40_000),
+    Setting("dqn", "CartPole-v1", 10_000),
+]
+
+
+class Policy(NamedTuple):
+    """How many seeds a configuration has at each rung, and how sure a stop has to be."""
+
+    seeds: tuple[int, ...]
+    margin: float = 0.0  # standard errors below the cutoff that are forgiven
+    finalists: int = 0  # so many of the best are trained on all tuning seeds in the end
+
+
+POLICIES = {
+    "one seed": Policy((1, 1, 1)),
+    "one seed, then three finalists on five": Policy((1, 1, 1), finalists=3),
+    "three seeds": Policy((3, 3, 3)),
+    "racing 1-2-3": Policy((1, 2, 3)),
+    "racing 1-3-5": Policy((1, 3, 5)),
+    "racing 1-2-3, forgiving": Policy((1, 2, 3), margin=1.0),
+}
+
+
+# ------------------------------------------------------------------------------------- recording
+
+
+def file_of(setting: Setting) -> Path:
+    return CURVES / f"{setting.agent}-{setting.env}.jsonl"
+
+
+def configurations(setting: Setting) -> list[dict[str, Any]]:
+    """Return the configurations, the same ones each time."""
+    import numpy as np
+    from rltune.space import Space
+
+    space, rng = Space.load(setting.agent), np.random.default_rng(0)
+    return [space.resolve(space.sample(rng)) for _ in range(CONFIGURATIONS)]
+
+
+def record(settings: Sequence[Setting]) -> None:
+    """Train what is not recorded yet: all settings' first seeds, then the second ones."""
+    CURVES.mkdir(parents=True, exist_ok=True)
+    for seed in [*TUNING, *TEST]:
+        for setting in settings:
+            done = {(row["configuration"], row["seed"]) for row in read(setting)}
+            for number, config in enumerate(configurations(setting)):
+                if (number, seed) in done:
+                    continue
+                row = {"configuration": number, "seed": seed, **train(setting, config, seed)}
+                with file_of(setting).open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+            print(setting, "seed", seed, flush=True)
+
+
+def train(setting: Setting, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Train a configuration on a seed; a training that diverges has no further values."""
+    from rltune.agents.agent import Agent
+    from rltune.agents.config import hyperparameters
+    from rltune.agents.registry import agent_class
+
+    name, env, budget = setting
+    known = hyperparameters(agent_class(name).Config)
+    config = {key: value for key, value in config.items() if key in known}
+    agent = Agent(name, env, config, total_timesteps=budget, seed=seed, device="cpu")
+    started, returns = time.process_time(), []
+    for k in range(1, EVALUATIONS + 1):
+        if agent.learn(round(budget * k / EVALUATIONS)).diverged:
+            break
+        returns.append(round(agent.evaluate(EPISODES).mean, 3))
+    agent.close()
+    return {"returns": returns, "seconds": round(time.process_time() - started, 2)}
+
+
+def read(setting: Setting) -> list[dict[str, Any]]:
+    file = file_of(setting)
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+# ------------------------------------------------------------------------------------ simulation
+
+Curves = dict[int, dict[int, list[float]]]  # configuration -> seed -> objectives at the points
+
+
+def curves_of(setting: Setting) -> Curves:
+    """Return the objectives of the configurations that have been trained on all seeds."""
+    from rltune.objectives import DEFAULT, objective_of
+
+    curves: Curves = {}
+    for row in read(setting):
+        returns = row["returns"]
+        objectives = [objective_of(returns[: n + 1], DEFAULT) for n in range(len(returns))]
+        objectives += [float("-inf")] * (EVALUATIONS - len(objectives))
+        curves.setdefault(row["configuration"], {})[row["seed"]] = objectives
+    return {number: one for number, one in curves.items() if len(one) == len(TUNING) + len(TEST)}
+
+
+def search(curves: Curves, policy: Policy, limit: float, rng: Any) -> tuple[int | None, int]:
+    """Run one search; return the configuration that it names and how many it has tried.
+
+    Args:
+        curves: what trials would give
+        policy: how seeds are spent
+        limit: of the search, in full trainings on one seed
+        rng: decides on the order of the configurations
+    """
+    import numpy as np
+    from rltune.asha import ASHA
+    from rltune.stats import iqm
+
+    points = [EVALUATIONS // 9, EVALUATIONS // 3, EVALUATIONS]
+    asha = ASHA(points)
+    spreads: dict[int, list[float]] = {point: [] for point in points}
+    tried = 0
+    spent: float = policy.finalists * (len(TUNING) - policy.seeds[-1])  # kept for the finalists
+    whole: list[tuple[float, int]] = []
+    for number in rng.permutation(list(curves)).tolist():
+        if spent >= limit:
+            break
+        tried += 1
+        seeds = rng.permutation(list(TUNING)).tolist()
+        trained: dict[int, int] = {}
+        for point, n in zip(points, policy.seeds, strict=True):
+            for seed in seeds[:n]:
+                spent += (point - trained.get(seed, 0)) / EVALUATIONS
+                trained[seed] = point
+            values = [curves[number][seed][point - 1] for seed in seeds[:n]]
+            value = iqm(values)
+            if n > 1 and np.isfinite(values).all():
+                spreads[point].append(float(np.var(values, ddof=1)))
+            verdict = asha.decide(number, point, value if np.isfinite(value) else None)
+            if verdict == "stop" and policy.margin and np.isfinite(value):
+                cutoff = next(rung.cutoff for rung in asha.table() if rung.budget == point)
+                noise = (np.mean(spreads[point]) / n) ** 0.5 if spreads[point] else 0.0
+                if cutoff is not None and value + policy.margin * noise >= cutoff:
+                    verdict = "continue"
+            if verdict == "stop" or not np.isfinite(value):
+                break
+            if point == EVALUATIONS:
+                whole.append((value, number))
+    whole.sort(reverse=True)
+    if policy.finalists:
+        finalists = [number for _, number in whole[: policy.finalists]]
+        ends = {n: [curves[n][seed][-1] for seed in TUNING] for n in finalists}
+        whole = sorted(((iqm(values), n) for n, values in ends.items()), reverse=True)
+    return (whole[0][1] if whole else None), tried
+
+
+def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
+    """Print what the policies reach at equal env steps."""
+    import numpy as np
+
+    print("| agent, environment | full trainings | policy | true return | tried | regret |")
+    print("|---|---|---|---|---|---|")
+    for setting in settings:
+        curves = curves_of(setting)
+        if len(curves) < 10:
+            print(f"{setting}: {len(curves)} configurations are recorded", file=sys.stderr)
+            continue
+        true = {
+            number: float(np.mean([max(seeds[seed][-1], floor(curves)) for seed in TEST]))
+            for number, seeds in curves.items()
+        }
+        for limit in limits:
+            for name, policy in POLICIES.items():
+                found, tried = [], []
+                for repetition in range(REPETITIONS):
+                    rng = np.random.default_rng(repetition)
+                    number, n = search(curves, policy, limit, rng)
+                    found.append(min(true.values()) if number is None else true[number])
+                    tried.append(n)
+                low, high = interval(found)
+                print(
+                    f"| {setting.agent}, {setting.env} | {limit:g} | {name} | "
+                    f"{np.mean(found):.1f} [{low:.1f}, {high:.1f}] | {np.mean(tried):.1f} | "
+                    f"{max(true.values()) - np.mean(found):.1f} |"
+                )
+
+
+def floor(curves: Curves) -> float:
+    """Return the worst finite score: what a training that diverged counts."""
+    finite = [v for one in curves.values() for c in one.values() for v in c if v > float("-inf")]
+    return min(finite)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean."""
+    import numpy as np
+    from rltune.stats import bootstrap_interval
+
+    return bootstrap_interval(values, lambda v: float(np.mean(v)), n=2000)
+
+
+def chosen(names: Sequence[str]) -> Iterator[Setting]:
+    for setting in SETTINGS:
+        if not names or f"{setting.agent}-{setting.env}" in names:
+            yield setting
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("record", "simulate"))
+    parser.add_argument("--setting", nargs="+", default=[], help="only these: ppo-CartPole-v1")
+    parser.add_argument("--limit", nargs="+", type=float, default=[15.0, 30.0])
+    args = parser.parse_args()
+    if args.what == "record":
+        record(list(chosen(args.setting)))
+    else:
+        simulate(list(chosen(args.setting)), args.limit)
+
+
+if __name__ == "__main__":
+    main()
