@@ -25,6 +25,7 @@ Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
 OPTIONS: dict[str, dict[str, float]] = {
     "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
+    "hyperband": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
     "median": {"n_rungs": 10, "min_population": 5},
     "none": {},
 }
@@ -224,6 +225,68 @@ class ASHA:
         return words.get(float(self.reduction_factor), f"1/{self.reduction_factor:g}")
 
 
+class Hyperband:
+    """Halvings side by side, each with a smallest rung of its own, the last without any.
+
+    Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (JMLR 2018,
+    arXiv:1603.06560), with asynchronous halvings. It is a hedge: where curves cross late, those who
+    are not judged early find it. A trial's number decides on its bracket, so nothing has to be
+    kept for a resume.
+
+    Args:
+        rungs: of the bracket that begins first; the others leave out its smallest ones
+        reduction_factor, min_population, direction: of each bracket, as in `ASHA`
+    """
+
+    def __init__(
+        self,
+        rungs: Sequence[int],
+        reduction_factor: float = 3,
+        min_population: int = 5,
+        direction: str = "maximize",
+    ) -> None:
+        n = len(rungs)
+        self.brackets = [
+            ASHA(rungs[first:], reduction_factor, min_population, direction) for first in range(n)
+        ]
+        # As many trials as give each bracket about the same budget.
+        trials = [math.ceil(n / (n - b) * reduction_factor ** (n - 1 - b)) for b in range(n)]
+        self._ends = [sum(trials[: b + 1]) / sum(trials) for b in range(n)]
+
+    def bracket_of(self, trial: int) -> ASHA:
+        """Return the bracket of a trial; those of neighbours are spread evenly."""
+        place = (0.5 + trial * (5**0.5 - 1) / 2) % 1.0
+        return next(b for b, end in zip(self.brackets, self._ends, strict=True) if place < end)
+
+    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+        """Return "continue" or "stop"."""
+        return self.bracket_of(trial).decide(trial, env_steps, value)
+
+    def reason(self, trial: int) -> str:
+        """Return why the trial was stopped; empty when it was not."""
+        return self.bracket_of(trial).reason(trial)
+
+    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+        """Start over from what the study knows."""
+        ended = list(stopped)
+        for bracket in self.brackets:
+            mine = {t: values for t, values in reports.items() if self.bracket_of(t) is bracket}
+            bracket.restore(mine, [t for t in ended if self.bracket_of(t) is bracket])
+
+    def table(self) -> list[Rung]:
+        """Return the rungs of all brackets, smallest budget first, with the first one's cutoffs."""
+        tables = [bracket.table() for bracket in self.brackets]
+        return [
+            Rung(
+                budget=rung.budget,
+                entered=sum(r.entered for t in tables for r in t if r.budget == rung.budget),
+                stopped=sum(r.stopped for t in tables for r in t if r.budget == rung.budget),
+                cutoff=rung.cutoff,
+            )
+            for rung in tables[0]
+        ]
+
+
 def default_rungs(budget: int, reduction_factor: float = 3, n_rungs: int = 3) -> list[int]:
     """Return the rungs up to the full budget, each `reduction_factor` times the one before.
 
@@ -241,8 +304,8 @@ def make_scheduler(
 ) -> Scheduler:
     """Return the scheduler of that name for trials of `budget` env_steps.
 
-    "asha"; "median", which divides the budget into `n_rungs` equal steps and, from the second on,
-    stops whoever is below the median of those who got there; "none".
+    "asha"; "hyperband"; "median", which divides the budget into `n_rungs` equal steps and, from the
+    second on, stops whoever is below the median of those who got there; "none".
 
     Raises:
         UserError: unknown name or option, or an option out of its range.
@@ -255,7 +318,8 @@ def make_scheduler(
         rungs = [round(budget * k / n_rungs) for k in range(2, n_rungs + 1)]
         return ASHA([r for r in rungs if r >= 1] or [budget], 2, population, direction)
     factor = values["reduction_factor"]
-    return ASHA(default_rungs(budget, factor, n_rungs), factor, population, direction)
+    kind = Hyperband if name == "hyperband" else ASHA
+    return kind(default_rungs(budget, factor, n_rungs), factor, population, direction)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:

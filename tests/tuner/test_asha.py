@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltune.agents.errors import UserError
-from rltune.asha import ASHA, NoScheduler, Rung, check_options, default_rungs, make_scheduler
+from rltune.asha import (
+    ASHA,
+    Hyperband,
+    NoScheduler,
+    Rung,
+    check_options,
+    default_rungs,
+    make_scheduler,
+)
 
 
 def decide_all(scheduler, values, env_steps):
@@ -121,14 +129,15 @@ POINTS = [5, 9, 27, 60, 81]
     cut=st.integers(0, 120),
     min_population=st.integers(1, 5),
     direction=st.sampled_from(["maximize", "minimize"]),
+    kind=st.sampled_from([ASHA, Hyperband]),
 )
 def test_a_restored_scheduler_decides_like_one_that_was_never_stopped(
-    events, cut, min_population, direction
+    events, cut, min_population, direction, kind
 ):
     """The study is what survives: finite values by trial and env_steps."""
 
     def make():
-        return ASHA([9, 27, 81], 3, min_population, direction)
+        return kind([9, 27, 81], 3, min_population, direction)
 
     scheduler, whole = make(), make()
     study, position, ended = {}, {}, set()
@@ -172,6 +181,26 @@ def test_median_stops_below_the_median_of_those_who_got_there():
     assert median.decide(4, 200, 1.5) == "stop"
     assert median.decide(5, 200, 3.0) == "continue"
     assert "the best half of 5" in median.reason(4)
+
+
+def test_hyperband_gives_its_brackets_about_the_same_budget():
+    hyperband = make_scheduler("hyperband", 900, {"min_population": 1})
+    first, _, third = hyperband.brackets
+    assert [rung.budget for rung in first.table()] == [100, 300, 900]
+    assert [rung.budget for rung in third.table()] == [900]
+    brackets = [hyperband.brackets.index(hyperband.bracket_of(trial)) for trial in range(1700)]
+    assert [brackets.count(b) for b in range(3)] == pytest.approx([900, 500, 300], abs=3)
+    assert set(brackets[:6]) == {0, 1, 2}
+    trials = {b: [t for t in range(60) if brackets[t] == b] for b in range(3)}
+    for b, mine in trials.items():  # each bracket judges its own, worse and worse ones
+        verdicts = [hyperband.decide(t, 100, -float(n)) for n, t in enumerate(mine)]
+        assert ("stop" in verdicts) == (b == 0)
+    last = trials[0][-1]
+    assert hyperband.reason(last).startswith("stopped at rung 100")
+    n = len(trials[0])
+    assert hyperband.table()[0] == Rung(100, n, n - 1, 1.0 - math.ceil(n / 3))
+    assert hyperband.decide(trials[2][0], 900, 1.0) == "continue"
+    assert hyperband.table()[2].entered == 1
 
 
 def test_none_stops_no_one():

@@ -33,7 +33,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(main=main)
     parser.add_argument("run", help="the run directory, its name, or latest")
-    parser.add_argument("--scheduler", "--pruner", metavar="NAME", help="asha, median or none")
+    parser.add_argument(
+        "--scheduler", "--pruner", metavar="NAME", help="asha, hyperband, median or none"
+    )
     parser.add_argument(
         "--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"'
     )

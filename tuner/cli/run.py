@@ -58,7 +58,9 @@ def add_parser(subparsers: Any) -> None:
         "--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii, grid"
     )
     how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
-    how.add_argument("--scheduler", "--pruner", metavar="NAME", help="asha (default), median, none")
+    how.add_argument(
+        "--scheduler", "--pruner", metavar="NAME", help="asha (default), hyperband, median, none"
+    )
     how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
     how.add_argument("--seed", type=_whole, help="of the search; default: 0")
     how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
