@@ -1,6 +1,7 @@
 """Measure what rltune itself costs: 100 trivial trials, and the resume of a 500-trial search.
 
     python scripts/benchmark_driver.py
+    python scripts/benchmark_driver.py --scale  # 2,000 trials: does a trial cost more in the end?
 
 The trials train nothing (tests/tuner/toy.py), so what is left is Ray Tune, the study and the
 history. Ray is up before the clock starts.
@@ -8,6 +9,7 @@ history. Ray is up before the clock starts.
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
@@ -26,6 +28,9 @@ def main() -> None:
     import rltune
     from rltune.launch import ray_session
 
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", action="store_true", help="2,000 trials instead")
+    scale = parser.parse_args().scale
     options = {"budget": 90, "wandb": "off", "screen": "none", "tournament": False}
     with tempfile.TemporaryDirectory() as folder, ray_session():
 
@@ -38,6 +43,12 @@ def main() -> None:
             return time.time() - started
 
         search("warm-up", 4)
+        if scale:
+            search("scale", 2000)
+            ends = sorted(rltune.open(Path(folder) / "scale").trials()["finished"])
+            print(f"the first 200 trials: {(ends[200] - ends[0]) / 200 * 1000:.0f} ms each")
+            print(f"the last 200 trials: {(ends[-1] - ends[-201]) / 200 * 1000:.0f} ms each")
+            return
         hundred = search("hundred", 100)
         search("many", 500)
         started = time.time()

@@ -113,6 +113,7 @@ class SearchStudy:
         self.space = space
         self.seed = seed
         self._proposer = Proposer(space, sampler, sampler_options or {}, seed, direction)
+        self._ended: dict[int, TrialRecord] = {}
         with quiet():
             self._database = Database(Path(path), self._proposer.direction)
             self._enqueue(starts)
@@ -165,6 +166,7 @@ class SearchStudy:
         """Make the trials that a time limit has cut running ones again, to be continued."""
         for trial in self._in_state(TrialState.PRUNED):
             if str(trial.user_attrs.get("reason", "")).startswith(TIME_LIMIT):
+                self._ended.pop(trial.number, None)
                 self._database.reopen(trial, {"reason": ""})
 
     def _propose(self, trials: list[FrozenTrial], known: set[str]) -> Draw | None:
@@ -250,7 +252,7 @@ class SearchStudy:
 
     def trials(self) -> list[TrialRecord]:
         """Return all trials, by number."""
-        return [_record(trial) for trial in self._database.trials]
+        return [self._record(trial) for trial in self._database.trials]
 
     def incumbent(self) -> TrialRecord | None:
         """Return the best trial that ran its full budget.
@@ -263,7 +265,7 @@ class SearchStudy:
 
     def ties(self) -> list[TrialRecord]:
         """Return the incumbent and all trials with the same objective, the incumbent first."""
-        complete = [_record(trial) for trial in self._in_state(TrialState.COMPLETE)]
+        complete = [self._record(trial) for trial in self._in_state(TrialState.COMPLETE)]
         budgets = [record.attrs.get("budget") or 0 for record in complete]
         full = [r for r, budget in zip(complete, budgets, strict=True) if budget == max(budgets)]
         sign = 1.0 if self._database.study.direction == StudyDirection.MINIMIZE else -1.0
@@ -324,6 +326,14 @@ class SearchStudy:
                 )
             )
         self._database.set_study_attr("ready", True)
+
+    def _record(self, trial: FrozenTrial) -> TrialRecord:
+        """Return the trial's record; those of ended ones, maybe thousands, are made once."""
+        if not trial.state.is_finished():
+            return _record(trial)
+        if trial.number not in self._ended:
+            self._ended[trial.number] = _record(trial)
+        return self._ended[trial.number]
 
     def _in_state(self, state: TrialState) -> list[FrozenTrial]:
         return [trial for trial in self._database.trials if trial.state == state]
