@@ -14,6 +14,7 @@ at the end trains them again in any case.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ class ASHA:
     def _clear(self) -> None:
         # rung -> trial -> (env_steps, value), and the last report of each trial
         self._entries: dict[int, dict[int, tuple[int, float]]] = {r: {} for r in self.rungs}
+        # rung -> the values of its entries, the worst first, as if to be maximised
+        self._values: dict[int, list[float]] = {r: [] for r in self.rungs}
         self._last: dict[int, int] = {}
         self._stopped: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
@@ -199,7 +202,10 @@ class ASHA:
         if entry is None and env_steps < last:
             return None  # jumped over
         if value is not None:
+            if entry is not None:
+                self._values[rung].remove(self._sign * entry[1])
             self._entries[rung][trial] = (env_steps, value)
+            bisect.insort(self._values[rung], self._sign * value)
         return rung if env_steps >= last else None
 
     def _rung_at(self, env_steps: int) -> int | None:
@@ -207,12 +213,10 @@ class ASHA:
 
     def _cutoff(self, rung: int) -> float | None:
         """The worst value that goes on, or None while the rung has too few values."""
-        values = sorted(
-            (self._sign * value for _, value in self._entries[rung].values()), reverse=True
-        )
+        values = self._values[rung]
         if len(values) < self.min_population:
             return None
-        return self._sign * values[math.ceil(len(values) / self.reduction_factor) - 1]
+        return self._sign * values[-math.ceil(len(values) / self.reduction_factor)]
 
     def _stop(self, trial: int, rung: int | None, reason: str) -> str:
         if rung is not None:

@@ -50,7 +50,7 @@ DEFAULT_MAX_DRAWS = 50
 # A fit takes the longer the more trials there are, the GP's with their cube: they see the best and
 # the latest ones.
 MAX_GP_TRIALS = 100
-MAX_TPE_TRIALS = 1000
+MAX_TPE_TRIALS = 500
 
 # Every option and its default. None: the sampler's own choice; the type is then int.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -103,14 +103,22 @@ class Draw:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silence Optuna's log and warnings inside, and leave the user's own settings as they were."""
+    with silent_log(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def silent_log() -> Iterator[None]:
+    """Silence Optuna's log; around many `quiet`, it spares their asking all loggers anew."""
     level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    if level != optuna.logging.CRITICAL:
+        optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
-        optuna.logging.set_verbosity(level)
+        if level != optuna.logging.CRITICAL:
+            optuna.logging.set_verbosity(level)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -203,13 +203,14 @@ def drive(
     from rltune.driver import Driver
     from rltune.history import HistoryWriter
     from rltune.launch import Resources, ray_session, run_jobs, slots
+    from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
     from rltune.study import SearchStudy
     from rltune.tracking import Tracker
 
     space = Space.from_dict(spec.space)
-    with run.lock():
+    with run.lock(), silent_log():
         study = SearchStudy(
             run.study_path,
             space,
