@@ -19,7 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 TOYS = Path(__file__).resolve().parent.parent / "tests" / "tuner"
-SPACE = {"space": {"quality": {"uniform": [0.0, 1.0]}}}
+# Two dimensions: of one, thousands of trials would soon have tried every good value.
+SPACE = {"space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}}}
 
 
 def main() -> None:
