@@ -361,7 +361,8 @@ def table(results: Path) -> None:
         cells = [env, name, f"{ours[0]['env_steps']:,}", counts]
         for value in (lambda row: float(row["score"]), area):
             mine, reference = interval(ours, value), interval(theirs, value)
-            below = mine is not None and reference is not None and mine[0] < reference[1]
+            enough = min(len(ours), len(theirs)) >= 3  # fewer say nothing
+            below = enough and mine is not None and reference is not None and mine[0] < reference[1]
             cells += [shown(mine) + (" **below**" if below else ""), shown(reference)]
         print("| " + " | ".join([*cells, speed]) + " |")
     for (env, agent, preset, _), group in grouped(rows).items():
@@ -390,7 +391,10 @@ def interval(
 
 
 def shown(values: tuple[float, float, float] | None) -> str:
-    return f"{values[0]:.1f} [{values[1]:.1f}, {values[2]:.1f}]" if values else "-"
+    if not values:
+        return "-"
+    known = values[1] > float("-inf")
+    return f"{values[0]:.1f}" + (f" [{values[1]:.1f}, {values[2]:.1f}]" if known else "")
 
 
 def reached(library: str, preset: str, rows: list[dict[str, Any]]) -> str:
