@@ -103,7 +103,6 @@ def test_a_replay_decides_as_the_search_did(
 
     strict = rltune.replay(path, "asha", {"reduction_factor": 6})
     assert strict.env_steps < again.env_steps
-    assert not any(fate.unknown for fate in strict.fates if fate.same)
     free = rltune.replay(path, "none")
     assert [fate.trial for fate in free.fates if fate.unknown] == list(stopped["trial"])
 

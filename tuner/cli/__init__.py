@@ -13,14 +13,8 @@ from typing import Any, NoReturn
 from rltune import __version__
 from rltune.agents.errors import UserError
 
-COMMANDS = (
-    "run",
-    "train",
-    "play",
-    "show",
-    "replay",
-    "space",
-)  # modules; some hold several commands
+# Modules; some hold several commands.
+COMMANDS = ("run", "train", "play", "show", "replay", "space")
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rltune: {error}", file=sys.stderr)
         return 2
     except PermissionError as error:
-        print(f"rltune: {error.filename}: no permission; see who owns it.", file=sys.stderr)
+        print(
+            f"rltune: {error.filename or error}: no permission; see who owns it.", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         return 130
