@@ -45,6 +45,7 @@ class Finalist:
     objective: float | None = None  # the score on its tuning seeds
     objective_mean: float | None = None  # the mean over all its evaluations: decides among ties
     seeds: dict[int, float] = field(default_factory=dict)  # test seed -> score; NaN: diverged
+    behind: bool = False  # clearly worse before all planned seeds were spent on it
     env_steps: int = 0
     seconds: float = 0.0
 
@@ -75,6 +76,7 @@ class Ranked:
     low: float
     high: float
     worst: float
+    behind: bool = False  # given no further seeds, because it was clearly worse
     tied: bool  # cannot be told apart from the best of the ranking
     better_than_default: bool  # beyond chance
     improvement: Estimate | None  # probability that a run of it beats a run of the defaults
@@ -231,6 +233,7 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
                 low=low,
                 high=high,
                 worst=min(own),
+                behind=one.behind,
                 tied=one is order[0] or p_value_better(best, own) > threshold,
                 better_than_default=bool(versus) and p_value_better(own, others) <= threshold,
                 improvement=probability_of_improvement(own, others) if versus else None,

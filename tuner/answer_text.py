@@ -53,7 +53,7 @@ def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> l
     if len(short) == len(ranking):
         most = max(len(one.scores) for one in ranking)
         lines.append(f"Only {most} of the planned {plural(planned, 'test seed')} could be run.")
-    elif short:
+    elif short := [one for one in short if not one.behind]:
         lines.append(
             f"{_names(short)} ran on fewer than the planned {plural(planned, 'test seed')}: less "
             "is known about them."

@@ -25,9 +25,9 @@ from rltune.agents.errors import UserError, unknown
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
 OPTIONS: dict[str, dict[str, float]] = {
-    "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
-    "hyperband": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
-    "median": {"n_rungs": 10, "min_population": 5},
+    "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5, "margin": 1},
+    "hyperband": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5, "margin": 1},
+    "median": {"n_rungs": 10, "min_population": 5, "margin": 1},
     "none": {},
 }
 
@@ -52,8 +52,13 @@ class Rung:
 class Scheduler(Protocol):
     """What the driver asks about a running trial."""
 
-    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
-        """Return "continue" or "stop"."""
+    def decide(
+        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+    ) -> str:
+        """Return "continue" or "stop".
+
+        ``standard_error`` says how far the value may be off by the luck of its seeds.
+        """
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
@@ -68,7 +73,9 @@ class Scheduler(Protocol):
 class NoScheduler:
     """Lets every trial run its full budget."""
 
-    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+    def decide(
+        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+    ) -> str:
         """Return "continue"."""
         return "continue"
 
@@ -98,6 +105,8 @@ class ASHA:
         reduction_factor: one in so many goes on
         min_population: values that a rung needs before it stops anyone, the trial's own included
         direction: "maximize" or "minimize"
+        margin: standard errors by which a value may miss the cutoff, so that only trials are
+            stopped that are unlikely to be among the best
     """
 
     def __init__(
@@ -106,6 +115,7 @@ class ASHA:
         reduction_factor: float = 3,
         min_population: int = 5,
         direction: str = "maximize",
+        margin: float = 1,
     ) -> None:
         if not rungs or min(rungs) < 1:
             raise UserError(f"the scheduler needs rungs of at least 1 env_step; got {list(rungs)}")
@@ -116,6 +126,7 @@ class ASHA:
         self.rungs = sorted(set(rungs))
         self.reduction_factor = reduction_factor
         self.min_population = min_population
+        self.margin = margin
         self._sign = {"maximize": 1.0, "minimize": -1.0}[direction]
         self._clear()
 
@@ -128,7 +139,9 @@ class ASHA:
         self._stopped: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
 
-    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+    def decide(
+        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+    ) -> str:
         """Take a trial's value at `env_steps`; return "continue" or "stop".
 
         NaN and infinite values are stopped at once and never recorded. A missing value (None) is
@@ -144,10 +157,14 @@ class ASHA:
         if rung is None or rung == self.rungs[-1]:
             return "continue"
         cutoff = self._cutoff(rung)
-        if cutoff is None or (value is not None and self._sign * value >= self._sign * cutoff):
+        doubt = self.margin * standard_error
+        if cutoff is None or (
+            value is not None and self._sign * value + doubt >= self._sign * cutoff
+        ):
             return "continue"
         entered = len(self._entries[rung])
         worse = "no value" if value is None else f"{value:,.6g}"
+        worse += f" (± {doubt:,.3g})" if doubt else ""
         sign = "<" if self._sign > 0 else ">"
         share = f"the best {self._share()} of {entered}"
         return self._stop(
@@ -239,7 +256,7 @@ class Hyperband:
 
     Args:
         rungs: of the bracket that begins first; the others leave out its smallest ones
-        reduction_factor, min_population, direction: of each bracket, as in `ASHA`
+        reduction_factor, min_population, direction, margin: of each bracket, as in `ASHA`
     """
 
     def __init__(
@@ -248,10 +265,12 @@ class Hyperband:
         reduction_factor: float = 3,
         min_population: int = 5,
         direction: str = "maximize",
+        margin: float = 1,
     ) -> None:
         n = len(rungs)
         self.brackets = [
-            ASHA(rungs[first:], reduction_factor, min_population, direction) for first in range(n)
+            ASHA(rungs[first:], reduction_factor, min_population, direction, margin)
+            for first in range(n)
         ]
         # As many trials as give each bracket about the same budget.
         trials = [math.ceil(n / (n - b) * reduction_factor ** (n - 1 - b)) for b in range(n)]
@@ -262,9 +281,11 @@ class Hyperband:
         place = (0.5 + trial * (5**0.5 - 1) / 2) % 1.0
         return next(b for b, end in zip(self.brackets, self._ends, strict=True) if place < end)
 
-    def decide(self, trial: int, env_steps: int, value: float | None) -> str:
+    def decide(
+        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+    ) -> str:
         """Return "continue" or "stop"."""
-        return self.bracket_of(trial).decide(trial, env_steps, value)
+        return self.bracket_of(trial).decide(trial, env_steps, value, standard_error)
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
@@ -320,10 +341,12 @@ def make_scheduler(
     population, n_rungs = int(values["min_population"]), int(values["n_rungs"])
     if name == "median":
         rungs = [round(budget * k / n_rungs) for k in range(2, n_rungs + 1)]
-        return ASHA([r for r in rungs if r >= 1] or [budget], 2, population, direction)
+        rungs = [r for r in rungs if r >= 1] or [budget]
+        return ASHA(rungs, 2, population, direction, values["margin"])
     factor = values["reduction_factor"]
     kind = Hyperband if name == "hyperband" else ASHA
-    return kind(default_rungs(budget, factor, n_rungs), factor, population, direction)
+    rungs = default_rungs(budget, factor, n_rungs)
+    return kind(rungs, factor, population, direction, values["margin"])
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
@@ -340,8 +363,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
             if not values:
                 raise UserError(f"scheduler {name!r} has no options; remove {option!r}")
             raise unknown(f"option of scheduler {name!r}", option, values)
-        lowest = {"reduction_factor": 1.1, "n_rungs": 1, "min_population": 1}[option]
-        whole = option != "reduction_factor"
+        lowest = {"reduction_factor": 1.1, "margin": 0}.get(option, 1)
+        whole = option not in ("reduction_factor", "margin")
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))

@@ -9,7 +9,7 @@ from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.rundir import atomic_write
 from rltune.samplers import check_options
 from rltune.study import TIME_LIMIT
-from rltune.tournament import Tournament, is_reference, pick_finalists
+from rltune.tournament import Tournament, is_reference, pick_finalists, test_seeds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,8 +64,9 @@ def conclude(
 
 def _answer(spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], float]) -> Answer:
     trials = study.trials()
-    seeds = [spec.test_seed(index) for index in range(spec.test_seeds)]
-    tournament = Tournament(pick_finalists(trials, spec.finalists), seeds, scores)
+    finalists = pick_finalists(trials, spec.finalists)
+    seeds = test_seeds(spec.first_test_seed, spec.test_seeds)
+    tournament = Tournament(finalists, seeds, spec.test_seeds, scores)
     sampler = check_options(spec.sampler, spec.sampler_options)
     ended = [trial for trial in trials if trial.state in ("COMPLETE", "PRUNED", "FAIL")]
     return build_answer(

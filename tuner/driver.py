@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.answer import label
+from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
-from rltune.tournament import Tournament, job_name, pick_finalists
+from rltune.tournament import Tournament, job_name, pick_finalists, test_seeds
 from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rltune.rundir import RunDir
     from rltune.search_view import SearchView
     from rltune.spec import SearchSpec
-    from rltune.study import Asked, SearchStudy, TrialRecord
+    from rltune.study import SearchStudy, TrialRecord
     from rltune.tracking import Tracker
     from rltune.trainable import Result, Task
 
@@ -50,14 +51,8 @@ class Flight:
     task: Task
     config: dict[str, Any]
     origin: str
-    started: float = field(default_factory=time.time)
-    retries: int = 0
     seconds: float = 0.0
     env_steps: int = 0
-    iteration: int = 0
-    values: list[float] = field(default_factory=list)
-    objective: float | None = None
-    objective_mean: float | None = None
     traceback: str = ""
 
     @property
@@ -68,8 +63,23 @@ class Flight:
     @property
     def name(self) -> str:
         """What people read."""
-        number = self.task["number"]
-        return f"trial {number} on seed {self.task['seed']}" if self.is_test else f"trial {number}"
+        number, seed = self.task["number"], self.task["seed"]
+        return f"trial {number} on seed {seed}" if self.is_test or seed else f"trial {number}"
+
+
+@dataclass
+class Underway:
+    """A trial of the search that has not ended."""
+
+    number: int
+    config: dict[str, Any]
+    origin: str
+    entrant: Entrant
+    started: float = field(default_factory=time.time)
+    retries: int = 0
+    traceback: str = ""
+    value: float | None = None
+    shown: set[int] = field(default_factory=set)  # the seeds that wandb has a run of
 
 
 class Driver:
@@ -81,6 +91,7 @@ class Driver:
         run: RunDir,
         study: SearchStudy,
         scheduler: Scheduler,
+        plan: SeedPlan,
         history: HistoryWriter,
         tracker: Tracker,
         view: SearchView,
@@ -92,6 +103,8 @@ class Driver:
         self.run = run
         self.study = study
         self.scheduler = scheduler
+        self.plan = plan
+        self.noise = SeedNoise()
         self.history = history
         self.tracker = tracker
         self.view = view
@@ -99,9 +112,8 @@ class Driver:
         self.started = started
         self.stop_requested = False
         self.flights: dict[str, Flight] = {}
-        self.resumed: list[Asked] = study.unfinished()
         trials = study.trials()
-        self.done_before = {t.number: max(t.intermediate, default=0) for t in trials}
+        self.underway: dict[int, Underway] = {}
         self.asked = sum(t.state != "WAITING" for t in trials)
         self.space_exhausted = False
         self.scores = read_scores(run)
@@ -109,6 +121,14 @@ class Driver:
         self.tournament_is_final = False
         self.table_due = 0.0
         view.restore(Counter(t.state for t in trials))
+        for record in trials:
+            entrant = self._restored(record)
+            self.noise.learn(record.number, entrant)
+            if record.state == "RUNNING":
+                trial = Underway(record.number, record.config, record.origin, entrant)
+                self.underway[trial.number] = trial
+        for trial in list(self.underway.values()):
+            self._settle(trial)
         self._expect_tests()
         view.set_rungs(scheduler.table())
 
@@ -118,10 +138,11 @@ class Driver:
         """Return the next job, or None when there is nothing to start right now."""
         if len(self.flights) >= self.slots:
             return None
-        asked = self._next_trial()
-        if asked is not None:
-            task = self._task(asked.number, asked.config, "tune")
-            flight = Flight(task, asked.config, asked.origin)
+        leg = self._next_leg()
+        if leg is not None:
+            trial, seed = leg
+            task = self._task(trial.number, trial.config, "tune", seed)
+            flight = Flight(task, trial.config, trial.origin)
         elif not self._tournament_may_run():
             return None
         else:
@@ -136,20 +157,17 @@ class Driver:
 
     def _launch(self, flight: Flight) -> None:
         task = flight.task
+        number, seed, role = task["number"], task["seed"], task["role"]
         self.flights[task["job"]] = flight
-        self.view.trial_started(
-            task["number"],
-            flight.origin,
-            seed=task["seed"],
-            role=task["role"],
-            env_steps=0 if flight.is_test else self.done_before.get(task["number"], 0),
-        )
-        self.tracker.trial_started(
-            {"trial": task["number"], "origin": flight.origin},
-            flight.config,
-            task["seed"],
-            task["role"],
-        )
+        trial = self.underway.get(number)
+        done = trial.entrant.leg(seed).env_steps if trial is not None and role == "tune" else 0
+        self.view.trial_started(number, flight.origin, seed=seed, role=role, env_steps=done)
+        if trial is not None and role == "tune":
+            if seed in trial.shown:
+                return
+            trial.shown.add(seed)
+        about = {"trial": number, "origin": flight.origin}
+        self.tracker.trial_started(about, flight.config, seed, role)
 
     def exhausted(self) -> bool:
         """Return whether no further job will ever come."""
@@ -163,32 +181,48 @@ class Driver:
         """Return whether everything has to stop now."""
         return self.stop_requested or (not self.flights and self._out_of_time())
 
-    def _next_trial(self) -> Asked | None:
+    def _next_leg(self) -> tuple[Underway, int] | None:
+        """Return the next training of the search: trials under way come before new ones."""
         if self._search_time_is_up():
             return None
-        if self.resumed:
-            return self.resumed.pop(0)
-        if not self._search_goes_on():
+        for trial in self.underway.values():
+            for seed in trial.entrant.to_train():
+                if self._job(trial.number, seed) not in self.flights:
+                    return trial, seed
+        if not self._more_trials():
             return None
         asked = self.study.ask()
         if asked is None:
             self.space_exhausted = True
             return None
         self.asked += 1
-        return asked
+        trial = Underway(asked.number, asked.config, asked.origin, Entrant(self.plan))
+        self.underway[trial.number] = trial
+        return trial, trial.entrant.to_train()[0]
+
+    def _more_trials(self) -> bool:
+        return not self.space_exhausted and (
+            self.spec.trials is None or self.asked < self.spec.trials
+        )
 
     def _search_goes_on(self) -> bool:
-        """Whether more trials of the search are to be started."""
+        """Whether more trainings of the search are to be started, now or later."""
         if self._search_time_is_up():
             return False
-        more = self.spec.trials is None or self.asked < self.spec.trials
-        return bool(self.resumed) or (more and not self.space_exhausted)
+        return self._more_trials() or any(map(self._may_grow, self.underway.values()))
+
+    def _may_grow(self, trial: Underway) -> bool:
+        """Whether further legs may have to be started: not all of its seeds are being trained."""
+        seeds = self.plan.seeds_at(self.plan.stops[-1])
+        return any(self._job(trial.number, seed) not in self.flights for seed in seeds)
 
     def _tournament_may_run(self) -> bool:
-        return self.spec.tournament and not self._search_goes_on() and not self._out_of_time()
+        more = self._more_trials() and not self._search_time_is_up()
+        return self.spec.tournament and not more and not self._out_of_time()
 
     def _searching(self) -> bool:
-        return any(flight.task["role"] == "tune" for flight in self.flights.values())
+        waiting = self.underway and not self._search_time_is_up()
+        return bool(waiting) or any(not flight.is_test for flight in self.flights.values())
 
     def _tournament(self) -> Tournament:
         """Return the tournament as far as it is known.
@@ -198,8 +232,9 @@ class Driver:
         final = not self._searching()
         if self.tournament is None or final != self.tournament_is_final:
             finalists = pick_finalists(self.study.trials(), self.spec.finalists if final else 0)
-            seeds = [self.spec.test_seed(i) for i in range(self.spec.test_seeds)]
-            self.tournament = Tournament(finalists, seeds, self.scores)
+            planned = self.spec.test_seeds
+            seeds = test_seeds(self.spec.first_test_seed, planned)
+            self.tournament = Tournament(finalists, seeds, planned, self.scores)
             self.scores = self.tournament.scores
             self.tournament_is_final = final
             if final:
@@ -209,19 +244,18 @@ class Driver:
                 )
         return self.tournament
 
-    def _task(
-        self, number: int, config: dict[str, Any], role: str, seed: int | None = None
-    ) -> Task:
+    def _job(self, number: int, seed: int) -> str:
+        return str(number) if seed == self.plan.first else job_name(number, seed)
+
+    def _task(self, number: int, config: dict[str, Any], role: str, seed: int) -> Task:
         spec = self.spec
-        folder = self.run.trial_dir(number)
-        if seed is None:
-            job, seed, checkpoint = str(number), spec.tune_seed, folder / "checkpoint.pt"
-            deadline = self._search_deadline()
-        else:
-            job, checkpoint = job_name(number, seed), folder / f"test-{seed}.pt"
-            deadline = self._deadline()
+        tune = role == "tune"
+        name = f"{role}-{seed}.pt"
+        if tune and seed == self.plan.first:
+            name = "checkpoint.pt"
+        deadline = self._search_deadline() if tune else self._deadline()
         return {
-            "job": job,
+            "job": self._job(number, seed),
             "number": number,
             "seed": seed,
             "role": role,
@@ -232,9 +266,10 @@ class Driver:
             "total_timesteps": spec.budget,
             "points": spec.points,
             "evaluate_at": spec.evaluate_at,
+            "save_at": list(self.plan.stops) if tune and self.plan.most > 1 else [],
             "eval_episodes": spec.eval_episodes,
             "objective": spec.objective,
-            "checkpoint": str(checkpoint),
+            "checkpoint": str(self.run.trial_dir(number) / name),
             "deadline": None if math.isinf(deadline) else deadline,
             "import_path": spec.import_path,
             "device": spec.device,
@@ -265,7 +300,8 @@ class Driver:
         """Note a failure that is tried again from the checkpoint."""
         if job in self.flights:
             flight = self.flights[job]
-            flight.retries += 1
+            if not flight.is_test:
+                self.underway[flight.task["number"]].retries += 1
             flight.traceback = failure.traceback
             self.view.message(f"{flight.name}: {failure.reason}; trying again")
 
@@ -278,7 +314,7 @@ class Driver:
         if flight.is_test:
             self._end_test(flight, math.nan, failure.reason)
         else:
-            self._end(flight, "FAIL", failure.reason)
+            self._end(self.underway[flight.task["number"]], "FAIL", failure.reason)
 
     def _write(self, flight: Flight, result: Result) -> None:
         """Make the result durable before anything is concluded from it."""
@@ -300,37 +336,66 @@ class Driver:
         if not written:
             self.history.append({**about, **row}, [{**about, **e} for e in result.episodes])
             self.tracker.log(task["number"], task["seed"], task["role"], row)
-        flight.iteration = result.iteration
         flight.env_steps = row["env_steps"]
         flight.seconds = row["time"]
-        flight.objective_mean = result.objective_mean
 
     def _judge(self, flight: Flight, result: Result) -> bool:
-        """Conclude from a result of the search; return whether the trial ends."""
-        number = flight.task["number"]
+        """Conclude from a result of the search; return whether the job ends."""
+        trial, seed = self.underway[flight.task["number"]], flight.task["seed"]
+        leg = trial.entrant.leg(seed)
+        leg.env_steps, leg.seconds = flight.env_steps, flight.seconds
+        leg.objective_mean = result.objective_mean
         if result.diverged:
-            self._end(flight, "FAIL", f"diverged: {result.diverged}")
+            self._end(trial, "FAIL", f"diverged: {result.diverged}")
             return True
         if result.objective is not None:
             if not math.isfinite(result.objective):
-                self._end(flight, "FAIL", f"diverged: the evaluation gave {result.objective}")
+                self._end(trial, "FAIL", f"diverged: the evaluation gave {result.objective}")
                 return True
             # The planned point, not the steps really taken: rungs compare like with like.
-            point = self.spec.points[result.iteration - 1]
-            flight.values.append(result.objective)
-            flight.objective = result.objective
-            self.study.report(number, point, result.objective)
-            verdict = self.scheduler.decide(number, point, result.objective)
-            if verdict == "stop" and not result.finished:
-                self._end(flight, "PRUNED", self.scheduler.reason(number))
-                return True
-        if result.finished:
-            self._end(flight, "COMPLETE", result.stop_reason or "")
+            leg.values[self.spec.points[result.iteration - 1]] = result.objective
+            leg.done = result.finished
+            if self.plan.most > 1:
+                self.noise.learn(trial.number, trial.entrant)
+                self.study.annotate(trial.number, {"legs": trial.entrant.to_dict()})
+        if self._settle(trial, result.stop_reason or ""):
             return True
         if result.out_of_time or self._search_time_is_up():
-            self._end(flight, "PRUNED", f"{TIME_LIMIT} at {flight.env_steps:,} env_steps")
+            self._end(trial, "PRUNED", f"{TIME_LIMIT} at {leg.env_steps:,} env_steps")
+            return True
+        if trial.entrant.waits(seed):  # for the other seeds
+            del self.flights[flight.task["job"]]
+            self.view.trial_paused(trial.number, seed)
             return True
         return False
+
+    def _settle(self, trial: Underway, why_finished: str = "") -> bool:
+        """Judge the trial at every point that all its legs have reached; return whether it ends.
+
+        The verdict comes before the report: whatever the study holds has been decided.
+        """
+        entrant = trial.entrant
+        while (due := entrant.due()) is not None:
+            point, values = due
+            trial.value, entrant.settled = judged(values), point
+            doubt = self.noise.standard_error(point, len(values))
+            verdict = self.scheduler.decide(trial.number, point, trial.value, doubt)
+            if entrant.finished:
+                self._end(trial, "COMPLETE", why_finished, point)
+                return True
+            if verdict == "stop":
+                self._end(trial, "PRUNED", self.scheduler.reason(trial.number), point)
+                return True
+            self.study.report(trial.number, point, trial.value)
+        return False
+
+    def _restored(self, record: TrialRecord) -> Entrant:
+        """Return the trial's legs as the study knows them."""
+        settled = max(record.intermediate, default=0)
+        if legs := record.attrs.get("legs"):
+            return Entrant.from_dict(self.plan, legs, settled)
+        leg = Leg(values=dict(record.intermediate), env_steps=settled)
+        return Entrant(self.plan, {self.plan.first: leg}, settled)
 
     def _judge_test(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the tournament; return whether the re-training ends."""
@@ -344,21 +409,43 @@ class Driver:
             return False
         return True
 
-    def _end(self, flight: Flight, state: str, reason: str) -> None:
-        """Tell the study how a trial ended."""
-        attrs = {
-            "seeds": [flight.task["seed"]],
-            "seconds": flight.seconds,
-            "budget_reached": flight.env_steps,
-            "retries": flight.retries,
-            "started": flight.started,
-            "finished": time.time(),
-            "objective_mean": flight.objective_mean,
-            "traceback": flight.traceback or None,
+    def _end(self, trial: Underway, state: str, reason: str, point: int | None = None) -> None:
+        """Tell the study how a trial ended, with its value at the point where it did."""
+        flights = [
+            flight
+            for flight in self.flights.values()
+            if flight.task["number"] == trial.number and not flight.is_test
+        ]
+        in_flight = {flight.task["seed"] for flight in flights}
+        legs = {
+            seed: leg
+            for seed, leg in sorted(trial.entrant.legs.items())
+            if leg.env_steps or seed in in_flight
         }
-        value = flight.objective if state != "FAIL" else None
-        self.study.tell(flight.task["number"], state, value, reason, attrs)
-        self._land(flight, state, reason, value)
+        means = [leg.objective_mean for leg in legs.values() if leg.objective_mean is not None]
+        trial.traceback = next((f.traceback for f in flights if f.traceback), trial.traceback)
+        attrs = {
+            "seeds": list(legs),
+            "seed_objectives": [leg.last for leg in legs.values()],
+            "seconds": sum(leg.seconds for leg in legs.values()),
+            "budget_reached": max((leg.env_steps for leg in legs.values()), default=0),
+            "env_steps": sum(leg.env_steps for leg in legs.values()),
+            "retries": trial.retries,
+            "started": trial.started,
+            "finished": time.time(),
+            "objective_mean": sum(means) / len(means) if means else None,
+            "traceback": trial.traceback or None,
+        }
+        value = trial.value if state != "FAIL" else None
+        self.study.tell(trial.number, state, value, reason, attrs, point)
+        del self.underway[trial.number]
+        for flight in flights:
+            del self.flights[flight.task["job"]]
+        self.view.trial_ended(trial.number, state, reason, value, seed=min(legs, default=0))
+        for seed, leg in legs.items():
+            self.view.trial_paused(trial.number, seed)
+            summary = _summary(state, reason, value, leg.seconds, leg.env_steps)
+            self.tracker.trial_finished(trial.number, summary, seed, "tune")
         incumbent = self.study.incumbent()
         if incumbent is not None and incumbent.value is not None:
             self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
@@ -373,17 +460,12 @@ class Driver:
         self._land(flight, "FAIL" if reason else "COMPLETE", reason, score)
 
     def _land(self, flight: Flight, state: str, reason: str, value: float | None) -> None:
+        """Take a re-training of the tournament down."""
         number, seed = flight.task["number"], flight.task["seed"]
         del self.flights[flight.task["job"]]
         self.view.trial_ended(number, state, reason, value, seed=seed)
-        summary = {
-            "state": state,
-            "reason": reason,
-            "objective": value,
-            "seconds": flight.seconds,
-            "budget_reached": flight.env_steps,
-        }
-        self.tracker.trial_finished(number, summary, seed, flight.task["role"])
+        summary = _summary(state, reason, value, flight.seconds, flight.env_steps)
+        self.tracker.trial_finished(number, summary, seed, "test")
 
     # Time
 
@@ -432,8 +514,8 @@ class Driver:
     def give_up_the_rest(self) -> None:
         """End the unfinished trials for which there was no time, unless they are to be resumed."""
         if not self.stop_requested:
-            for asked in self.resumed:
-                self.study.tell(asked.number, "PRUNED", None, f"{TIME_LIMIT} before it could go on")
+            for trial in list(self.underway.values()):
+                self.study.tell(trial.number, "PRUNED", None, f"{TIME_LIMIT} before it could go on")
 
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""
@@ -448,13 +530,28 @@ class Driver:
 ATTRS = (
     "objective_mean",
     "budget_reached",
+    "env_steps",
     "seeds",
+    "seed_objectives",
     "seconds",
     "started",
     "finished",
     "retries",
     "traceback",
 )
+
+
+def _summary(
+    state: str, reason: str, value: float | None, seconds: float, env_steps: int
+) -> dict[str, Any]:
+    """Return what wandb keeps of a training that has ended."""
+    return {
+        "state": state,
+        "reason": reason,
+        "objective": value,
+        "seconds": seconds,
+        "budget_reached": env_steps,
+    }
 
 
 def trial_row(record: TrialRecord) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from rltune.asha import make_scheduler
 from rltune.formats import count, duration, plural, settings
 from rltune.objectives import describe
 from rltune.samplers import Proposer
-from rltune.spec import FIRST_TEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltune.seeds import SeedPlan
     from rltune.space import Space
     from rltune.spec import SearchSpec
     from rltune.study import Start
@@ -41,7 +41,8 @@ def plan_lines(
     lines = [
         f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env_steps{limit}",
         f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
-        f"each trial on seed {spec.tune_seed}; {plural(spec.eval_episodes, 'greedy episode')} "
+        f"each trial on {_seeds(spec.seed_plan(rungs))}; "
+        f"{plural(spec.eval_episodes, 'greedy episode')} "
         f"{evaluations}; the objective is {describe(spec.objective)}",
         f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
         f"GPU, on device {spec.device}",
@@ -62,12 +63,20 @@ def plan_lines(
         finalists = spec.finalists + len(starts)
         lines += [
             "",
-            f"tournament: up to {finalists} finalists, each re-trained on seeds {FIRST_TEST_SEED} "
-            f"to {FIRST_TEST_SEED + spec.test_seeds - 1}",
+            f"tournament: up to {finalists} finalists, each re-trained on seeds "
+            f"{spec.test_seed(0)} to {spec.test_seed(spec.test_seeds - 1)}",
         ]
-    most = (spec.trials or 0) * spec.budget
+    most = (spec.trials or 0) * spec.budget * spec.seed_plan(rungs).most
     if spec.tournament:
         most += (spec.finalists + len(starts)) * spec.test_seeds * spec.budget
     if spec.trials:
         lines.append(f"at most {count(most)} env_steps in all; stopped trials take less")
     return [*lines, "", f"run directory: {folder}", f"to run it: {command}"]
+
+
+def _seeds(plan: SeedPlan) -> str:
+    """Return "seed 0", "seeds 0 to 2" or "seed 0, then 0 to 1, then 0 to 2"."""
+    texts = []
+    for n in dict.fromkeys(plan.counts):
+        texts.append(f"{plan.first} to {plan.first + n - 1}" if n > 1 else str(plan.first))
+    return f"seed{'s' if plan.counts[0] > 1 else ''} {', then '.join(texts)}"

@@ -9,7 +9,7 @@ one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from rltune.agents.errors import UserError
 from rltune.asha import Rung, make_scheduler
 from rltune.objectives import objective_of
 from rltune.rundir import Run, open_run
+from rltune.seeds import Entrant, SeedNoise, judged
 from rltune.spec import SearchSpec
 
 if TYPE_CHECKING:
@@ -120,18 +121,19 @@ def replay(
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
     was_stopped = set(table["trial"][table["reason"].astype(str).str.startswith("stopped")])
-    reports = _reports(recorded.history(), spec)
-    last = {trial: point for trial, point, _ in reports}
+    last: dict[int, int] = {}
     seen: dict[int, tuple[int, float]] = {}
     stopped: dict[int, int] = {}
-    for trial, point, value in reports:
+    for trial, point, value, standard_error in _reports(recorded.history(), spec, complete):
+        last[trial] = point
         if trial in stopped:
             continue
         seen[trial] = (point, value)
-        verdict = judge.decide(trial, point, value)
-        ended = trial in complete and point == last[trial]  # there was nothing left to stop
-        if verdict == "stop" and not ended:
+        if judge.decide(trial, point, value, standard_error) == "stop":
             stopped[trial] = point
+    for trial in complete:  # there was nothing left to stop
+        if stopped.get(trial) == last.get(trial):
+            stopped.pop(trial, None)
     fates = tuple(
         Fate(
             trial=trial,
@@ -154,16 +156,30 @@ def replay(
     )
 
 
-def _reports(history: pd.DataFrame, spec: SearchSpec) -> list[tuple[int, int, float]]:
-    """Return (trial, point, objective) as the driver saw them, one after the other."""
+def _reports(
+    history: pd.DataFrame, spec: SearchSpec, complete: Collection[int]
+) -> Iterator[tuple[int, int, float, float]]:
+    """Yield (trial, point, objective, its standard error) as the driver judged them, in order."""
+    scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
-    reports: list[tuple[float, int, int, float]] = []
-    for trial in rows["trial"].unique().tolist():
-        mine = rows[rows["trial"] == trial].sort_values("iteration")
+    results: list[tuple[float, int, int, int, float, bool]] = []
+    legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
+    for (trial, seed), mine in legs:
         returns = mine["eval_return"].tolist()
         points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
-        times = mine["timestamp"].tolist()
-        for n, (timestamp, point) in enumerate(zip(times, points, strict=True), 1):
+        for n, timestamp in enumerate(mine["timestamp"].tolist(), 1):
+            done = trial in complete and n == len(points)
             objective = objective_of(returns[:n], spec.objective)
-            reports.append((timestamp, trial, point, objective))
-    return [report[1:] for report in sorted(reports)]
+            results.append((timestamp, trial, seed, points[n - 1], objective, done))
+    entrants: dict[int, Entrant] = {}
+    noise = SeedNoise()
+    for _, trial, seed, point, objective, done in sorted(results):
+        entrant = entrants.setdefault(trial, Entrant(plan))
+        leg = entrant.leg(seed)
+        leg.values[point], leg.done = objective, done
+        noise.learn(trial, entrant)
+        while not entrant.finished and (due := entrant.due()) is not None:
+            at, values = due
+            entrant.settled = at
+            yield trial, at, judged(values), noise.standard_error(at, len(values))

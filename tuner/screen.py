@@ -160,7 +160,7 @@ class SearchScreen:
         parts = [
             Text(score(value), f"bold {GOOD}"),
             Text(f"trial {trial}"),
-            Text("on its tuning seed", QUIET),
+            Text("on its tuning seed" + "s" * (self.view.seeds > 1), QUIET),
         ]
         described = _wrapped(settings(config, self.view.searched), body, rows)
         return [_joined(parts, body), *(Text(text, QUIET) for text in described)]
@@ -207,7 +207,7 @@ class SearchScreen:
         return lines
 
     def _run_name(self, trial: RunningTrial) -> str:
-        if trial.role == "test":
+        if trial.role == "test" or self.view.seeds > 1:
             return f"{trial.number} / seed {trial.seed}"
         return str(trial.number)
 

@@ -180,7 +180,8 @@ def check(spec: SearchSpec, space: Space) -> None:
 
     make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
     Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
-    make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    spec.seed_plan([rung.budget for rung in scheduler.table()])
     Controls(**spec.controls)
     if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
         import torch
@@ -222,6 +223,7 @@ def drive(
         study.reopen_cut()  # there is time again
         scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler.restore(study.reports(), study.stopped())
+        plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
         history = HistoryWriter(run.path)
         view = SearchView(
             name=run.name,
@@ -230,6 +232,7 @@ def drive(
             budget=spec.budget,
             trials=spec.trials,
             time_limit=spec.time_limit,
+            seeds=plan.most,
             searched=list(space.dimensions),
             started=started,
         )
@@ -249,6 +252,7 @@ def drive(
                     run,
                     study,
                     scheduler,
+                    plan,
                     history,
                     tracker,
                     view,

@@ -82,6 +82,7 @@ class SearchView:
     budget: int
     trials: int | None = None
     time_limit: float | None = None
+    seeds: int = 1  # of a trial that runs its whole budget
     searched: Collection[str] | None = None
     test_runs: int = 0
     started: float = field(default_factory=time.time)
@@ -186,6 +187,11 @@ class SearchView:
             while self._steps[0][0] < now - RATE_WINDOW:
                 self._steps.popleft()
 
+    def trial_paused(self, number: int, seed: int) -> None:
+        """Take a training off that waits for the trial's other seeds, or has ended with them."""
+        with self.lock:
+            self.running.pop((number, seed), None)
+
     def trial_ended(
         self,
         number: int,
@@ -252,7 +258,7 @@ class SearchView:
     def progress(self) -> float | None:
         """Return how much of the phase is done, from 0 to 1; None when nothing tells."""
         with self.lock:
-            under_way = sum(trial.progress for trial in self.running.values())
+            under_way = self._under_way()
             if self.phase == "tournament" and self.test_runs:
                 return min(1.0, (self.tests_done + under_way) / self.test_runs)
             parts = []
@@ -272,8 +278,15 @@ class SearchView:
                 return limit if estimate is None else estimate
             return min(estimate, limit)
 
+    def _under_way(self) -> float:
+        """Return how many trials or test trainings the running ones are worth so far."""
+        return sum(
+            trial.progress / (1 if trial.role == "test" else self.seeds)
+            for trial in self.running.values()
+        )
+
     def _estimate(self) -> float | None:
-        under_way = sum(trial.progress for trial in self.running.values())
+        under_way = self._under_way()
         rate = self.rate()
         tests = max(0.0, self.test_runs - self.tests_done)
         if self.phase == "tournament":

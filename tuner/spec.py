@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rltune.agents.errors import UserError, unknown
 from rltune.objectives import DEFAULT, parse_objective
+from rltune.seeds import SeedPlan, make_plan, parse_seeds
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
-TUNE_SEEDS = range(0, 10)
+FIRST_SEED = 0
 FIRST_TEST_SEED = 100
 # An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
 MAX_STEPS_PER_ITERATION = 10_000
@@ -29,6 +31,8 @@ class SearchSpec:
     trials: int | None = 20
     time_limit: float | None = None
     seed: int = 0
+    seeds: str | int = 1
+    first_seed: int = FIRST_SEED
     sampler: str = "tpe"
     sampler_options: dict[str, Any] = field(default_factory=dict)
     scheduler: str = "asha"
@@ -43,6 +47,7 @@ class SearchSpec:
     tournament: bool = True
     finalists: int = 3
     test_seeds: int = 5
+    first_test_seed: int = FIRST_TEST_SEED
     device: str = "auto"
     controls: dict[str, Any] = field(default_factory=dict)
     wandb: str = "auto"
@@ -58,6 +63,17 @@ class SearchSpec:
         _at_least("--finalists", self.finalists, 1)
         _at_least("--test-seeds", self.test_seeds, 1)
         _at_least("--seed", self.seed, 0)
+        _at_least("--first-seed", self.first_seed, 0)
+        _at_least("--first-test-seed", self.first_test_seed, 0)
+        _, most = parse_seeds(self.seeds)
+        tune = range(self.first_seed, self.first_seed + most)
+        test = range(self.first_test_seed, self.first_test_seed + self.test_seeds)
+        if tune[-1] >= test[0] and test[-1] >= tune[0]:
+            raise UserError(
+                f"seeds {tune[0]} to {tune[-1]} of the search and seeds {test[0]} to {test[-1]} of "
+                "the tournament overlap: what a search was tuned on cannot test it. Give another "
+                "--first-test-seed."
+            )
         _at_least("--retries", self.retries, 0)
         parse_objective(self.objective)
         if self.trials is not None:
@@ -87,12 +103,16 @@ class SearchSpec:
 
     @property
     def tune_seed(self) -> int:
-        """The seed that every trial is trained on."""
-        return TUNE_SEEDS[0]
+        """The first of the seeds that every trial is trained on."""
+        return self.first_seed
 
     def test_seed(self, index: int) -> int:
         """Return the ``index``-th seed of the tournament."""
-        return FIRST_TEST_SEED + index
+        return self.first_test_seed + index
+
+    def seed_plan(self, rungs: Sequence[int]) -> SeedPlan:
+        """Return who gets how many seeds when, with the scheduler's rungs; UserError: can't be."""
+        return make_plan(self.seeds, self.evaluate_at, rungs, self.first_seed)
 
     @property
     def evaluate_at(self) -> list[int]:

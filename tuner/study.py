@@ -223,29 +223,32 @@ class SearchStudy:
         value: float | None = None,
         reason: str = "",
         attrs: Mapping[str, Any] | None = None,
+        point: int | None = None,
     ) -> bool:
-        """End a trial; return False, changing nothing, when it has already ended.
+        """End a trial, wholly or not at all; return False when it has already ended.
 
         Args:
             number: of the trial
             state: "COMPLETE" only at the full budget, "PRUNED" when it was stopped before (by the
                 scheduler, or by the time limit), else "FAIL"
             value: the objective of a complete trial. Without a finite one the trial is a FAIL. A
-                pruned trial keeps its last intermediate value, whatever is given here.
+                pruned trial has its last intermediate value, whatever is given without a point.
             reason: `kind` or `kind: details`
             attrs: what else is to be kept, JSON types. "objective_mean" breaks ties.
+            point: env_steps of the value, which is the trial's last intermediate one then
         """
         if state == "COMPLETE" and (value is None or not math.isfinite(value)):
             state, reason = "FAIL", f"diverged: the objective was {value}"
         trial = self._database.trials[number]
         if trial.state.is_finished():
             return False
-        if state == "PRUNED" and trial.intermediate_values:
+        report = None if point is None or value is None else (point, float(value))
+        if report is None and state == "PRUNED" and trial.intermediate_values:
             value = trial.intermediate_values[max(trial.intermediate_values)]
-        elif state != "COMPLETE":
+        elif state == "FAIL" or (state == "PRUNED" and report is None):
             value = None
         about = {"reason": reason, "attrs": _merged(trial, attrs or {})}
-        self._database.finish(trial, TrialState[state], value, about)
+        self._database.finish(trial, TrialState[state], value, about, report)
         return True
 
     # What is known

@@ -110,13 +110,8 @@ class Database:
 
     def report(self, trial: FrozenTrial, step: int, value: float) -> None:
         """Keep an intermediate value; it replaces an earlier one of the same step."""
-        row = {"intermediate_value": value, "intermediate_value_type": _FINITE_STEP}
         with self._transaction() as session:
-            session.execute(
-                upsert(models.TrialIntermediateValueModel)
-                .values(trial_id=trial._trial_id, step=step, **row)
-                .on_conflict_do_update(index_elements=["trial_id", "step"], set_=row)
-            )
+            _report(session, trial, step, value)
         trial.intermediate_values[step] = value
 
     def set_attrs(self, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
@@ -131,10 +126,13 @@ class Database:
         state: TrialState,
         value: float | None,
         attrs: Mapping[str, Any],
+        report: tuple[int, float] | None = None,
     ) -> None:
-        """End a running trial, with its value and user attributes."""
+        """End a running trial, with its value, user attributes and last intermediate value."""
         now = datetime.now()
         with self._transaction() as session:
+            if report is not None:
+                _report(session, trial, *report)
             row: Any = session.get(models.TrialModel, trial._trial_id)
             row.state, row.datetime_complete = state, now
             _set_attrs(session, trial, attrs)
@@ -144,6 +142,8 @@ class Database:
         trial.state, trial.datetime_complete = state, now
         trial.user_attrs.update(attrs)
         trial.value = value
+        if report is not None:
+            trial.intermediate_values[report[0]] = report[1]
 
     def reopen(self, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
         """Make an ended trial a running one again, without a value."""
@@ -205,6 +205,15 @@ class Database:
 def _insert(session: Session, model: Any, rows: list[dict[str, Any]]) -> None:
     if rows:
         session.execute(insert(model), rows)
+
+
+def _report(session: Session, trial: FrozenTrial, step: int, value: float) -> None:
+    row = {"intermediate_value": value, "intermediate_value_type": _FINITE_STEP}
+    session.execute(
+        upsert(models.TrialIntermediateValueModel)
+        .values(trial_id=trial._trial_id, step=step, **row)
+        .on_conflict_do_update(index_elements=["trial_id", "step"], set_=row)
+    )
 
 
 def _set_attrs(session: Session, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:

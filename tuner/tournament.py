@@ -1,4 +1,4 @@
-"""The tournament: who is trained again on test seeds, and in which order.
+"""The tournament: who is trained again on test seeds, on how many, and in which order.
 
 The best configurations of the search, the defaults and the known-good settings meet on seeds that
 the search never saw. All get the first seed before anyone gets the second, so a tournament that is
@@ -7,6 +7,7 @@ cut short still compares like with like. What the scores mean is said in `answer
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -16,6 +17,10 @@ from rltune.answer import Finalist
 
 if TYPE_CHECKING:
     from rltune.study import TrialRecord
+
+LEAST_SEEDS = 3  # that everyone gets
+CLEARLY = 0.05  # how often somebody who is not worse may be left behind
+EXTRA = 2  # times the planned seeds, at most
 
 
 def is_reference(origin: str) -> bool:
@@ -54,30 +59,55 @@ def _quality(record: TrialRecord) -> tuple[float, float]:
     return record.value, -math.inf if mean is None else mean
 
 
+def test_seeds(first: int, planned: int) -> list[int]:
+    """Return the planned seeds, and those that may be used in place of spared ones."""
+    return list(range(first, first + EXTRA * planned))
+
+
 def job_name(trial: int, seed: int) -> str:
     """Return the name of a re-training, as jobs and checkpoints carry it."""
     return f"{trial}/{seed}"
 
 
 class Tournament:
-    """Keeps the scores per (trial, seed) and says which re-training comes next."""
+    """Keeps the scores per (trial, seed) and says which re-training comes next.
+
+    Whoever is clearly behind after three seeds gets no further ones, and the time goes to those who
+    cannot be told apart yet: to seeds beyond the planned ones, as many as were spared. The defaults
+    get all planned seeds, for everyone is compared with them.
+
+    Args:
+        finalists: who takes part
+        seeds: the planned ones first, then those that may be used in place of spared ones
+        planned: how many are planned
+        scores: by (trial, seed), of a tournament that goes on
+    """
 
     def __init__(
         self,
         finalists: list[Finalist],
         seeds: list[int],
+        planned: int,
         scores: dict[tuple[int, int], float] | None = None,
     ) -> None:
         self.finalists = finalists
         self.seeds = seeds
+        self.planned = planned
         self.scores = dict(scores or {})
 
     def next_job(self, in_flight: Collection[str]) -> tuple[Finalist, int] | None:
         """Return the next (finalist, seed), seed by seed, or None."""
-        for seed in self.seeds:
+        behind = self.behind()
+        open_ties = len(self.finalists) - len(behind) > 1
+        spent = len(self.scores) + len(in_flight)
+        for number, seed in enumerate(self.seeds):
+            extra = number >= self.planned
+            if extra and not (open_ties and spent < self.total):
+                return None
             for finalist in self.finalists:
+                left_out = finalist.trial in behind and (extra or "default" not in finalist.origins)
                 done = (finalist.trial, seed) in self.scores
-                if not done and job_name(finalist.trial, seed) not in in_flight:
+                if not (left_out or done or job_name(finalist.trial, seed) in in_flight):
                     return finalist, seed
         return None
 
@@ -85,31 +115,60 @@ class Tournament:
         """Take the score of a re-training; NaN when it diverged or failed."""
         self.scores[trial, seed] = score
 
+    def behind(self) -> set[int]:
+        """Return the trials that are clearly worse than the best, on the seeds they have.
+
+        By t tests with a common variance, at 5 % in all (Bonferroni). They only decide on what
+        further seeds are spent; what is claimed in the end rests on other tests (`answer.py`).
+        """
+        scores = {one.trial: self._first_scores(one.trial) for one in self.finalists}
+        if len(scores) < 2 or min(map(len, scores.values())) < LEAST_SEEDS:
+            return set()
+        values = _finite(scores)
+        means = {trial: sum(row) / len(row) for trial, row in values.items()}
+        freedom = sum(len(row) - 1 for row in values.values())
+        squares = sum((value - means[t]) ** 2 for t, row in values.items() for value in row)
+        best = max(means, key=lambda trial: means[trial])
+
+        from scipy.stats import t as student  # late: it takes half a second to import
+
+        reach = float(student.ppf(1 - CLEARLY / (len(values) - 1), freedom))
+        found = set()
+        for trial, row in values.items():
+            error = math.sqrt(squares / freedom * (1 / len(row) + 1 / len(values[best])))
+            if means[best] - means[trial] > reach * error:
+                found.add(trial)
+        return found
+
     def results(self) -> list[Finalist]:
         """Return the finalists with their scores.
 
-        Everyone is judged on the same seeds: one that some finalist lacks is left out, unless that
-        would leave nothing.
+        Those who are not clearly behind are judged on the same seeds: one that some of them lacks
+        is left out, unless that would leave nothing.
         """
-        common = [
-            seed
-            for seed in self.seeds
-            if all((finalist.trial, seed) in self.scores for finalist in self.finalists)
-        ]
-        seeds = common or self.seeds
-        return [
-            replace(
-                finalist,
-                seeds={
-                    seed: self.scores[finalist.trial, seed]
-                    for seed in seeds
-                    if (finalist.trial, seed) in self.scores
-                },
-            )
-            for finalist in self.finalists
-        ]
+        behind = self.behind()
+        ahead = [one for one in self.finalists if one.trial not in behind]
+        common = [s for s in self.seeds if all((one.trial, s) in self.scores for one in ahead)]
+        results = []
+        for one in self.finalists:
+            seeds = self.seeds if one.trial in behind or not common else common
+            known = {s: self.scores[one.trial, s] for s in seeds if (one.trial, s) in self.scores}
+            results.append(replace(one, seeds=known, behind=one.trial in behind))
+        return results
 
     @property
     def total(self) -> int:
-        """How many re-trainings there are in all."""
-        return len(self.finalists) * len(self.seeds)
+        """How many re-trainings there are in all, at most."""
+        return len(self.finalists) * self.planned
+
+    def _first_scores(self, trial: int) -> list[float]:
+        """Return a finalist's scores up to the first seed that it lacks."""
+        known = itertools.takewhile(lambda seed: (trial, seed) in self.scores, self.seeds)
+        return [self.scores[trial, seed] for seed in known]
+
+
+def _finite(scores: dict[int, list[float]]) -> dict[int, list[float]]:
+    """Return the scores with one below all others for every training that diverged."""
+    finite = [value for row in scores.values() for value in row if math.isfinite(value)]
+    floor = 2 * min(finite, default=0.0) - max(finite, default=0.0)
+    return {t: [v if math.isfinite(v) else floor for v in row] for t, row in scores.items()}

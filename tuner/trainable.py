@@ -36,6 +36,7 @@ class Task(TypedDict):
     total_timesteps: int
     points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
     evaluate_at: list[int]  # those of the points that are evaluated
+    save_at: list[int]  # those at which the job may end, to be taken up again later
     eval_episodes: int
     objective: str  # see `objectives`
     checkpoint: str  # the file
@@ -86,6 +87,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.agent: AnyAgent | None = None
         self.state = _State()
         self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
+        self.may_end = False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Start over with another task in the same process."""
@@ -112,7 +114,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self.agent = None
             raise
         self.state.last = dict(vars(result))
-        if result.finished or result.out_of_time or self._checkpoint_is_due():
+        ends = result.finished or result.out_of_time or self.may_end
+        if ends or self._checkpoint_is_due():
             self._save()
         return {PAYLOAD: result}
 
@@ -148,7 +151,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         out_of_time = not finished and not chunk.diverged and chunk.env_steps < point
         # RLlib may jump over points: the last one reached counts, so rungs compare like with like.
         index = max(aim, bisect.bisect_right(task["points"], chunk.env_steps) - 1)
-        due = any(passed in task["evaluate_at"] for passed in task["points"][aim : index + 1])
+        passed = task["points"][aim : index + 1]
+        due = any(point in task["evaluate_at"] for point in passed)
+        self.may_end = any(point in task["save_at"] for point in passed)
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
             evaluation = agent.evaluate(task["eval_episodes"])

@@ -25,7 +25,9 @@ COLUMNS: dict[str, pa.DataType] = {
     "objective_mean": pa.float64(),
     "budget_reached": pa.int64(),
     "rung": pa.int64(),
+    "env_steps": pa.int64(),  # over all seeds
     "seeds": pa.list_(pa.int64()),
+    "seed_objectives": pa.list_(pa.float64()),  # at the end of the trial, in the seeds' order
     "role": pa.string(),
     "seconds": pa.float64(),
     "started": pa.float64(),  # unix seconds

@@ -113,6 +113,41 @@ def test_a_replay_decides_as_the_search_did(
     assert "asha" in capsys.readouterr().err
 
 
+LUCKY = {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"luck": 0.1}}
+
+
+def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
+    path = search(tmp_path, LUCKY, trials=20, tournament=False, seeds="racing").path
+    run = rltune.open(path)
+    trials, history = run.trials(), run.history()
+    check_history(history)
+    rungs = {100: [0], 300: [0, 1], 900: [0, 1, 2]}
+    for _, trial in trials.iterrows():
+        mine = history[history["trial"] == trial["trial"]]
+        assert list(trial["seeds"]) == rungs[trial["rung"]]
+        reached = mine.groupby("seed")["env_steps"].max()
+        assert set(reached) == {trial["rung"]}
+        assert trial["env_steps"] == reached.sum()
+        ends = [rows["eval_return"].tail(3).mean() for _, rows in mine.groupby("seed")]
+        assert list(trial["seed_objectives"]) == pytest.approx(ends)
+        assert trial["objective"] == pytest.approx(np.mean(ends))
+    assert set(trials["rung"]) == {100, 300, 900}
+    complete = trials[trials["state"] == "COMPLETE"]
+    assert list(complete["rung"]) == [900] * len(complete)
+    again = rltune.replay(path)
+    assert all(fate.same for fate in again.fates)
+
+
+def test_fixed_seeds_count_together(tmp_path: Path) -> None:
+    result = search(tmp_path, LUCKY, trials=6, tournament=False, seeds=2, first_seed=5)
+    for _, trial in result.trials().iterrows():
+        assert list(trial["seeds"]) == [5, 6]
+        assert trial["objective"] == pytest.approx(np.mean(trial["seed_objectives"]))
+    assert result.best is not None
+    command = (result.path / "best" / "command.txt").read_text()
+    assert "--seed 5" in command
+
+
 def test_wandb_has_every_training_of_a_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +253,7 @@ def test_what_a_time_limit_cut_goes_on_when_there_is_time_again(
 
     def is_up(driver: Driver) -> bool:
         """The search's time, by progress: a busy machine shall not change what is tested."""
-        if any(flight.iteration >= 2 for flight in driver.flights.values()):
+        if any(flight.env_steps >= 200 for flight in driver.flights.values()):
             up.append(True)
         return bool(up)
 

@@ -45,6 +45,7 @@ class ToyConfig(AgentConfig):
         help="how it fails",
     )
     at: int = hp(50, low=1, high=1000, help="update at which it fails")
+    luck: float = hp(0.0, low=0.0, high=1.0, help="how much the return depends on the seed")
     sleep: float = hp(0.0, low=0.0, high=1.0, help="seconds that an update takes")
 
 
@@ -71,12 +72,13 @@ class ToyAgent(Algorithm[ToyConfig]):
     def __init__(self, config: ToyConfig, spaces: Any, *, seed: int, device: str = "cpu") -> None:
         super().__init__(config, spaces, seed=seed, device=device)
         self.updates = 0
+        self.fortune = config.luck * float(np.random.default_rng(seed).normal())
 
     def make_memory(self) -> NoMemory:
         return NoMemory()
 
     def act(self, obs: Any, *, explore: bool) -> Any:
-        skill = self.config.quality * (1 - math.exp(-self.updates / 20))
+        skill = self.config.quality * (1 - math.exp(-self.updates / 20)) + self.fortune
         return np.full((len(obs), 1), skill, np.float32)
 
     def update(self, memory: Any, progress: float) -> dict[str, float]:

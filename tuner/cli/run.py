@@ -63,6 +63,13 @@ def add_parser(subparsers: Any) -> None:
     )
     how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
     how.add_argument("--seed", type=_whole, help="of the search; default: 0")
+    how.add_argument(
+        "--seeds",
+        metavar="N",
+        help="per trial: a number, or racing (more seeds for who survives a rung, up to three), or "
+        "racing:N; default: 1",
+    )
+    how.add_argument("--first-seed", type=_whole, metavar="N", help="of the trials; default: 0")
     how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
     how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
     how.add_argument("--eval-episodes", type=_whole, metavar="N", help="greedy ones; default: 10")
@@ -91,6 +98,7 @@ def add_parser(subparsers: Any) -> None:
     answer.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
     answer.add_argument("--finalists", type=_whole, metavar="N", help="of the search; default: 3")
     answer.add_argument("--test-seeds", type=_whole, metavar="N", help="default: 5")
+    answer.add_argument("--first-test-seed", type=_whole, metavar="N", help="default: 100")
     files = run.add_argument_group("files and tracking")
     files.add_argument(
         "--name", "--study-name", help="of the run; default: agent, environment, date"
@@ -152,6 +160,8 @@ PASSED_ON = (
     "sampler",
     "scheduler",
     "seed",
+    "seeds",
+    "first_seed",
     "evaluations",
     "eval_episodes",
     "objective",
@@ -163,6 +173,7 @@ PASSED_ON = (
     "tournament",
     "finalists",
     "test_seeds",
+    "first_test_seed",
     "wandb",
     "wandb_project",
     "wandb_entity",

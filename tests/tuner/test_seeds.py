@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rltune.agents.errors import UserError
+from rltune.seeds import Entrant, Leg, SeedNoise, make_plan, parse_seeds
+
+POINTS = [100, 200, 300, 400, 500, 600, 700, 800, 900]
+RUNGS = [100, 300, 900]
+
+
+def train(entrant: Entrant, seed: int, until: int, value: float = 1.0) -> None:
+    """Train a leg; it is at its end when it has reached the budget."""
+    leg = entrant.leg(seed)
+    for point in POINTS:
+        if max(leg.values, default=0) < point <= until:
+            leg.values[point] = value
+    leg.done = until == POINTS[-1]
+
+
+def settle(entrant: Entrant) -> list[tuple[int, list[float]]]:
+    found = []
+    while not entrant.finished and (due := entrant.due()) is not None:
+        entrant.settled = due[0]
+        found.append(due)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seeds", "counts"),
+    [
+        (1, (1, 1, 1)),
+        ("3", (3, 3, 3)),
+        ("racing", (1, 2, 3)),
+        ("racing:5", (1, 3, 5)),
+        ("racing:2", (1, 2, 2)),
+    ],
+)
+def test_who_has_how_many_seeds(seeds: str | int, counts: tuple[int, ...]) -> None:
+    plan = make_plan(seeds, POINTS, RUNGS)
+    assert plan.stops == (100, 300, 900)
+    assert plan.counts == counts
+
+
+def test_a_stage_ends_at_the_first_evaluation_in_the_rung() -> None:
+    plan = make_plan("racing", POINTS, [111, 333, 900], first=4)
+    assert plan.stops == (200, 400, 900)
+    assert plan.seeds_at(200) == [4]
+    assert plan.seeds_at(300) == [4, 5]
+    assert plan.seeds_at(900) == [4, 5, 6]
+    assert [plan.stop_after(at) for at in (0, 199, 200, 400, 900)] == [200, 200, 400, 900, 900]
+
+
+@pytest.mark.parametrize("seeds", ["0", "11", "many", "racing:1", "racing:x", "-1", "1.5"])
+def test_mistakes_in_seeds(seeds: str) -> None:
+    with pytest.raises(UserError, match=f"--seeds {seeds}: write a number from 1 to 10"):
+        parse_seeds(seeds)
+
+
+def test_racing_needs_rungs() -> None:
+    with pytest.raises(UserError, match="none: use asha"):
+        make_plan("racing", POINTS, [])
+
+
+def test_one_seed_is_judged_at_every_evaluation() -> None:
+    entrant = Entrant(make_plan(1, POINTS, RUNGS))
+    assert entrant.to_train() == [0]
+    train(entrant, 0, 200, 7.0)
+    assert settle(entrant) == [(100, [7.0]), (200, [7.0])]
+    assert entrant.to_train() == [0]
+    train(entrant, 0, 900)
+    settle(entrant)
+    assert entrant.finished
+    assert entrant.to_train() == []
+
+
+def test_survivors_get_further_seeds_and_all_of_them_the_same() -> None:
+    entrant = Entrant(make_plan("racing", POINTS, RUNGS))
+    train(entrant, 0, 100)
+    assert settle(entrant) == [(100, [1.0])]
+    assert entrant.to_train() == [1, 0]  # the furthest behind first
+    train(entrant, 0, 300)
+    assert settle(entrant) == []  # it waits for seed 1
+    assert entrant.waits(0)
+    train(entrant, 1, 300, 3.0)
+    assert settle(entrant) == [(200, [1.0, 3.0]), (300, [1.0, 3.0])]
+    assert entrant.to_train() == [2, 0, 1]
+    for seed in (0, 1, 2):
+        assert not entrant.finished
+        train(entrant, seed, 900)
+        settle(entrant)
+    assert entrant.finished
+
+
+def test_a_leg_that_ends_early_keeps_its_last_value() -> None:
+    entrant = Entrant(make_plan(1, POINTS, RUNGS))
+    train(entrant, 0, 200)
+    entrant.leg(0).done = True
+    assert settle(entrant) == [(100, [1.0]), (200, [1.0])]
+    assert entrant.finished
+
+    entrant = Entrant(make_plan("racing:2", POINTS, RUNGS))
+    train(entrant, 0, 100, 5.0)
+    entrant.leg(0).done = True
+    assert settle(entrant) == [(100, [5.0])]
+    assert entrant.to_train() == [1]
+    train(entrant, 1, 300)
+    assert settle(entrant)[-1] == (300, [5.0, 1.0])
+    assert not entrant.finished
+
+
+def test_what_was_jumped_over_is_not_made_up() -> None:
+    entrant = Entrant(make_plan(2, POINTS, RUNGS))
+    for seed in (0, 1):
+        entrant.leg(seed).values = {200: 1.0, 400: 2.0}
+    assert settle(entrant) == [(200, [1.0, 1.0]), (400, [2.0, 2.0])]
+    assert sorted(entrant.to_train()) == [0, 1]
+
+
+def test_legs_survive_the_study() -> None:
+    plan = make_plan("racing", POINTS, RUNGS)
+    entrant = Entrant(plan)
+    train(entrant, 0, 300)
+    train(entrant, 1, 100)
+    settle(entrant)
+    again = Entrant.from_dict(plan, entrant.to_dict(), entrant.settled)
+    assert again.legs == entrant.legs
+    assert again.to_train() == entrant.to_train()
+
+
+def test_the_luck_of_seeds_is_learned_over_all_trials() -> None:
+    plan = make_plan(3, POINTS, RUNGS)
+    noise, rng = SeedNoise(), np.random.default_rng(0)
+    assert noise.standard_error(100, 1) == 0.0
+    for trial in range(200):
+        entrant = Entrant(plan, {s: Leg({100: trial + rng.normal(0, 5)}) for s in range(3)})
+        noise.learn(trial, entrant)
+        noise.learn(trial, entrant)  # once more changes nothing
+    assert noise.standard_error(100, 1) == pytest.approx(5, rel=0.1)
+    assert noise.standard_error(100, 4) == pytest.approx(2.5, rel=0.1)
+    assert noise.standard_error(300, 1) == 0.0

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from rltune.answer import Answer, Circumstances, Finalist, build_answer
+from rltune.tournament import Tournament, job_name  # fmt: skip
+from rltune.tournament import test_seeds as seeds_of
+
+Draw = Callable[[int, np.random.Generator], float]
+
+
+def make(
+    n: int, planned: int = 5, scores: dict[tuple[int, int], float] | None = None
+) -> Tournament:
+    """Return a tournament of the defaults (trial 0) and others with equal tuning scores."""
+    finalists = [
+        Finalist(trial=i, origins=("sampler" if i else "default",), config={"x": i}, objective=1.0)
+        for i in range(n)
+    ]
+    return Tournament(finalists, seeds_of(100, planned), planned, scores)
+
+
+def play(tournament: Tournament, draw: Draw, seed: int = 0) -> Answer:
+    rng = np.random.default_rng(seed)
+    while (job := tournament.next_job([])) is not None:
+        finalist, test_seed = job
+        tournament.record(finalist.trial, test_seed, draw(finalist.trial, rng))
+    return build_answer(tournament.results(), Circumstances(planned_seeds=tournament.planned))
+
+
+def counts(tournament: Tournament) -> list[int]:
+    return [sum(t == one.trial for t, _ in tournament.scores) for one in tournament.finalists]
+
+
+def test_all_get_a_seed_before_anyone_gets_the_next() -> None:
+    tournament, order = make(3, planned=2), []
+    while (job := tournament.next_job([job_name(*key) for key in order])) is not None:
+        order.append((job[0].trial, job[1]))
+    assert order == [(0, 100), (1, 100), (2, 100), (0, 101), (1, 101), (2, 101)]
+
+
+def test_clear_losers_make_room_for_further_seeds() -> None:
+    tournament = make(4)
+    answer = play(tournament, lambda trial, rng: [50, 100, 100, 0][trial] + rng.normal(0, 5))
+    default, one, other, loser = counts(tournament)
+    assert default == 5  # everyone is compared with them
+    assert loser == 3
+    assert 5 < one <= 10
+    assert 5 < other <= 10
+    assert sum(counts(tournament)) <= tournament.total
+    assert answer.winner in (1, 2)
+    assert answer.beats_default
+    assert not any("fewer than the planned" in line for line in answer.warnings)
+    last = answer.ranking[-1]
+    assert (last.trial, last.behind, last.tied) == (3, True, False)
+
+
+def test_without_a_tie_the_spared_seeds_are_not_spent() -> None:
+    tournament = make(3)
+    play(tournament, lambda trial, rng: 100 * trial + rng.normal(0, 5))
+    assert counts(tournament) == [5, 3, 5]
+
+
+def test_equals_share_all_seeds() -> None:
+    tournament = make(4)
+    answer = play(tournament, lambda trial, rng: 500.0)
+    assert counts(tournament) == [5] * 4
+    assert answer.winner == 0
+    assert answer.beats_default is False
+
+
+def test_who_diverges_is_left_behind() -> None:
+    tournament = make(3)
+    play(tournament, lambda trial, rng: math.nan if trial == 2 else 100 + rng.normal(0, 5))
+    assert counts(tournament)[2] == 3
+
+
+def test_a_tournament_goes_on_as_if_it_had_not_been_cut() -> None:
+    def draw(trial: int, rng: np.random.Generator) -> float:
+        return [50, 100, 100, 0][trial] + rng.normal(0, 5)
+
+    whole = make(4)
+    play(whole, draw)
+    for cut in range(len(whole.scores)):
+        first = make(4)
+        rng = np.random.default_rng(0)
+        for _ in range(cut):
+            job = first.next_job([])
+            assert job is not None
+            first.record(job[0].trial, job[1], draw(job[0].trial, rng))
+        again = make(4, scores=first.scores)
+        while (job := again.next_job([])) is not None:
+            again.record(job[0].trial, job[1], draw(job[0].trial, rng))
+        assert list(again.scores.items()) == list(whole.scores.items())
+
+
+def test_a_configuration_that_was_lucky_on_one_seed_is_rejected() -> None:
+    """Its tuning score was 500; else it is 100 worse than the defaults, as noisy as they are."""
+    rejected = 0
+    for repetition in range(100):
+        tournament = make(4)
+        answer = play(
+            tournament, lambda trial, rng: rng.normal(300 if trial == 3 else 400, 50), repetition
+        )
+        rejected += answer.winner != 3
+    assert rejected >= 95
+
+
+def test_luck_alone_does_not_beat_the_defaults() -> None:
+    claims = 0
+    for repetition in range(100):
+        answer = play(make(4), lambda trial, rng: rng.normal(400, 50), repetition)
+        claims += bool(answer.beats_default)
+    assert claims <= 5

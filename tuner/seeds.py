@@ -1,0 +1,230 @@
+"""Several seeds per trial: which trainings a trial needs, and what it is worth on them.
+
+A trial is one configuration. On each of its seeds it is a training of its own, a *leg*. All legs
+of a stage meet at its end, a rung of the scheduler: there the trial is judged by the interquartile
+mean over its seeds. With *racing* the survivors of a rung get further seeds; all configurations get
+the same ones, so like is compared with like.
+
+How much the seed matters is learned from the configurations that were trained on several: a value
+may be too low by so many standard errors (the scheduler's `margin`) and its trial still goes on.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rltune.agents.errors import UserError
+from rltune.stats import iqm
+
+RACING = "racing"
+MAX_SEEDS = 10
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """How many seeds a trial has in each stage.
+
+    Attributes:
+        points: env_steps at which a training is evaluated, ascending
+        stops: those of them at which stages end; the last is the budget
+        counts: seeds of a trial in each stage
+        first: the first seed
+    """
+
+    points: tuple[int, ...]
+    stops: tuple[int, ...]
+    counts: tuple[int, ...]
+    first: int = 0
+
+    def seeds_at(self, point: int) -> list[int]:
+        """Return the seeds that a trial's value at the point rests on."""
+        stage = min(bisect.bisect_left(self.stops, point), len(self.stops) - 1)
+        return [self.first + index for index in range(self.counts[stage])]
+
+    def stop_after(self, point: int) -> int:
+        """Return the end of the stage that follows the point."""
+        return self.stops[min(bisect.bisect_right(self.stops, point), len(self.stops) - 1)]
+
+    @property
+    def most(self) -> int:
+        """The seeds of a trial that runs its whole budget."""
+        return self.counts[-1]
+
+
+def make_plan(
+    seeds: str | int, points: Sequence[int], rungs: Sequence[int], first: int = 0
+) -> SeedPlan:
+    """Return the plan.
+
+    Args:
+        seeds: how many, or "racing" (up to three) or "racing:N"
+        points: env_steps at which a training is evaluated; the last is the budget
+        rungs: of the scheduler, in env_steps; empty where it has none
+        first: the first seed
+
+    Raises:
+        UserError: racing without rungs, or no such plan.
+    """
+    racing, most = parse_seeds(seeds)
+    # A rung is entered with the first value at or above it.
+    stops = {point for rung in rungs for point in [p for p in points if p >= rung][:1]}
+    ends = sorted(stops | {points[-1]})
+    if racing and len(ends) < 2:
+        raise UserError("--seeds racing adds seeds at rungs, and there are none: use asha.")
+    last = max(1, len(ends) - 1)
+    counts = [1 + int((most - 1) * k / last + 0.5) if racing else most for k in range(len(ends))]
+    return SeedPlan(tuple(points), tuple(ends), tuple(counts), first)
+
+
+def parse_seeds(seeds: str | int) -> tuple[bool, int]:
+    """Return whether seeds are raced, and how many a trial has in the end; UserError: neither."""
+    kind, colon, text = str(seeds).partition(":")
+    racing = kind == RACING
+    number = text if racing and colon else "3" if racing else str(seeds)
+    least = 2 if racing else 1
+    if not number.isdecimal() or not least <= int(number) <= MAX_SEEDS:
+        raise UserError(
+            f"--seeds {seeds}: write a number from 1 to {MAX_SEEDS}, or racing, or racing:N with N "
+            f"from 2 to {MAX_SEEDS}."
+        )
+    return racing, int(number)
+
+
+@dataclass
+class Leg:
+    """A trial on one seed.
+
+    Attributes:
+        values: point in env_steps -> objective
+        done: it is trained to its end
+        env_steps: so far
+        seconds: of its training and evaluation
+        objective_mean: of all its evaluations
+    """
+
+    values: dict[int, float] = field(default_factory=dict)
+    done: bool = False
+    env_steps: int = 0
+    seconds: float = 0.0
+    objective_mean: float | None = None
+
+    @property
+    def last(self) -> float | None:
+        """Its latest objective."""
+        return self.values[max(self.values)] if self.values else None
+
+    def value_at(self, point: int) -> float | None:
+        """Return its objective at the point; the next one where it jumped over, None before."""
+        later = min((p for p in self.values if p >= point), default=None)
+        if later is not None:
+            return self.values[later]
+        return self.last if self.done else None
+
+
+class Entrant:
+    """A running trial: its legs, and up to where it has been judged.
+
+    Args:
+        plan: the search's
+        legs: seed -> leg, of a search that is resumed
+        settled: env_steps of the last value that was judged
+    """
+
+    def __init__(
+        self, plan: SeedPlan, legs: dict[int, Leg] | None = None, settled: int = 0
+    ) -> None:
+        self.plan = plan
+        self.legs = legs or {}
+        self.settled = settled
+
+    @property
+    def target(self) -> int:
+        """The end of its stage, up to which its legs are trained now."""
+        return self.plan.stop_after(self.settled)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of its stage."""
+        return self.plan.seeds_at(self.target)
+
+    def leg(self, seed: int) -> Leg:
+        """Return the leg on the seed."""
+        return self.legs.setdefault(seed, Leg())
+
+    def waits(self, seed: int) -> bool:
+        """Whether the leg has done its part of the stage."""
+        return self.leg(seed).value_at(self.target) is not None
+
+    def to_train(self) -> list[int]:
+        """Return the seeds that still have to be trained in this stage, the furthest behind first.
+
+        The order of the seeds decides between equals.
+        """
+        open_legs = [seed for seed in self.seeds if not self.waits(seed)]
+        return sorted(open_legs, key=lambda seed: max(self.leg(seed).values, default=0))
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is trained to its end on all seeds, and judged there."""
+        legs = [self.leg(seed) for seed in self.plan.seeds_at(self.plan.stops[-1])]
+        ends = [max(leg.values, default=0) for leg in legs]
+        return all(leg.done for leg in legs) and self.settled >= max(ends)
+
+    def due(self) -> tuple[int, list[float]] | None:
+        """Return the next point that all legs have a value for, and their values; None: none yet.
+
+        A point that every leg jumped over is left out.
+        """
+        for point in self.plan.points[bisect.bisect_right(self.plan.points, self.settled) :]:
+            legs = [self.leg(seed) for seed in self.plan.seeds_at(point)]
+            values = [value for leg in legs if (value := leg.value_at(point)) is not None]
+            if len(values) < len(legs):
+                return None
+            if any(point in leg.values for leg in legs):
+                return point, values
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the legs in plain types."""
+        return {str(seed): asdict(leg) for seed, leg in self.legs.items()}
+
+    @classmethod
+    def from_dict(cls, plan: SeedPlan, data: dict[str, Any], settled: int) -> Entrant:
+        """Read back what `to_dict` gave."""
+        legs = {}
+        for seed, leg in data.items():
+            values = {int(point): value for point, value in leg["values"].items()}
+            legs[int(seed)] = Leg(**{**leg, "values": values})
+        return cls(plan, legs, settled)
+
+
+class SeedNoise:
+    """How much values at a point differ between seeds of one configuration, over all of them."""
+
+    def __init__(self) -> None:
+        # point -> trial -> (degrees of freedom, sum of squares)
+        self._squares: dict[int, dict[int, tuple[int, float]]] = {}
+
+    def learn(self, trial: int, entrant: Entrant) -> None:
+        """Take what a trial's legs have shown so far."""
+        for point in entrant.plan.stops:
+            values = [leg.values[point] for leg in entrant.legs.values() if point in leg.values]
+            if len(values) > 1 and all(map(math.isfinite, values)):
+                mean = sum(values) / len(values)
+                squares = sum((value - mean) ** 2 for value in values)
+                self._squares.setdefault(point, {})[trial] = (len(values) - 1, squares)
+
+    def standard_error(self, point: int, n: int) -> float:
+        """Return the standard error of a mean over `n` seeds; 0 while nothing is known."""
+        known = self._squares.get(point, {}).values()
+        freedom = sum(f for f, _ in known)
+        return math.sqrt(sum(s for _, s in known) / freedom / n) if freedom else 0.0
+
+
+def judged(values: Sequence[float]) -> float:
+    """Return what a trial is worth with these values on its seeds: their interquartile mean."""
+    return iqm(values)
