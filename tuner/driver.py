@@ -21,6 +21,7 @@ from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
     from rltune.asha import Scheduler
+    from rltune.health import Health
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
     from rltune.rundir import RunDir
@@ -85,6 +86,7 @@ class Driver:
         tracker: Tracker,
         view: SearchView,
         *,
+        health: Health | None = None,
         slots: int,
         started: float,
     ) -> None:
@@ -95,6 +97,7 @@ class Driver:
         self.history = history
         self.tracker = tracker
         self.view = view
+        self.health = health
         self.slots = slots
         self.started = started
         self.stop_requested = False
@@ -327,6 +330,10 @@ class Driver:
         if result.finished:
             self._end(flight, "COMPLETE", result.stop_reason or "")
             return True
+        returns = [episode["episode_return"] for episode in result.episodes]
+        if self.health and (stop := self.health.judge(number, result.row, returns)):
+            self._end(flight, stop.state, stop.reason)
+            return True
         if result.out_of_time or self._search_time_is_up():
             self._end(flight, "PRUNED", f"{TIME_LIMIT} at {flight.env_steps:,} env_steps")
             return True
@@ -346,6 +353,8 @@ class Driver:
 
     def _end(self, flight: Flight, state: str, reason: str) -> None:
         """Tell the study how a trial ended."""
+        if self.health:
+            self.health.forget(flight.task["number"])
         attrs = {
             "seeds": [flight.task["seed"]],
             "seconds": flight.seconds,
