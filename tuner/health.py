@@ -127,17 +127,22 @@ class Trial:
                 return statistics.fmean(first), statistics.stdev(first) / math.sqrt(len(first))
         return None
 
-    def last(self, env_steps: float, evaluations: int) -> list[Seen]:
-        """Return the last rows that cover so many env_steps and evaluations; empty: too few yet.
+    def last(self, env_steps: float, n: int, names: Collection[str]) -> list[Seen]:
+        """Return the last rows; empty when there are too few yet.
 
-        Rows from before the first update say nothing about learning, and do not count.
+        Args:
+            env_steps: that they cover at least
+            n: how many of them are evaluated at least, and how many have a metric at least
+            names: of the metric: rollouts may be longer than rows, and rows are without it then
         """
         begun = next((i for i, seen in enumerate(self.rows) if seen.learned), len(self.rows))
-        evaluated = 0
+        evaluated = measured = 0
         for i in range(len(self.rows) - 1, begun - 1, -1):
             before = self.rows[i - 1].env_steps if i else 0
             evaluated += "eval_return" in self.rows[i].row
-            if evaluated >= evaluations and self.rows[-1].env_steps - before >= env_steps:
+            measured += any(name in self.rows[i].row for name in names)
+            covered = self.rows[-1].env_steps - before
+            if min(evaluated, measured) >= n and covered >= env_steps:
                 return self.rows[i:]
         return []
 
@@ -204,40 +209,39 @@ class Health:
             key = (row["trial"], row["iteration"])
             self.trials.setdefault(row["trial"], Trial()).add(row, returns.get(key, []))
 
-    def _policy_rows(self, trial: Trial, share: float, evaluations: int) -> list[Seen]:
+    def _hopeless(self, trial: Trial, names: Collection[str], share: float, n: int) -> list[Seen]:
         """Return the last rows over this share of the budget, if the policy is no good in them."""
-        rows = trial.last(share * self.budget, evaluations)
+        rows = trial.last(share * self.budget, n, names)
         return rows if trial.is_no_better(rows) else []
 
     # The rules: each returns what it found, or None
 
     def _exploding(self, trial: Trial) -> str | None:
-        rows = self._policy_rows(trial, 0.2, 2)
-        limit = EXPLODING * max(1.0, max(max(abs(s.lowest), abs(s.highest)) for s in trial.rows))
+        largest = max(max(abs(seen.lowest), abs(seen.highest)) for seen in trial.rows)
         for name in (*SQUARED_ERRORS, *VALUES):
-            values = _metric(rows, (name,))
+            values = _metric(self._hopeless(trial, (name,), 0.2, 2), (name,))
             off = [v**0.5 if name in SQUARED_ERRORS else abs(v) for v in values]
-            if len(off) > 1 and min(off) > limit and off[-1] >= off[0]:
+            if off and min(off) > EXPLODING * max(1.0, largest) and off[-1] >= off[0]:
                 return f"exploding {name}, {values[-1]:.2g}"
         return None
 
     def _entropy_collapse(self, trial: Trial) -> str | None:
-        values = _metric(self._policy_rows(trial, 0.2, 3), ENTROPY)
-        if self.least_entropy is None or len(values) < 3 or max(values) >= self.least_entropy:
+        values = _metric(self._hopeless(trial, ENTROPY, 0.2, 3), ENTROPY)
+        if not values or self.least_entropy is None or max(values) >= self.least_entropy:
             return None
         return f"{values[-1]:.2g} < {self.least_entropy:.2g} nats"
 
     def _kl_blow_up(self, trial: Trial) -> str | None:
-        values = _metric(self._policy_rows(trial, 0.2, 3), KL)
-        if len(values) < 3 or min(values) <= LARGEST_KL:
+        values = _metric(self._hopeless(trial, KL, 0.2, 3), KL)
+        if not values or min(values) <= LARGEST_KL:
             return None
         return f"{values[-1]:.2g} > {LARGEST_KL:g} nats an update"
 
     def _dead_value_function(self, trial: Trial) -> str | None:
-        rows = self._policy_rows(trial, 0.5, 4)
+        rows = self._hopeless(trial, EXPLAINED_VARIANCE, 0.5, 4)
         values = _metric(rows, EXPLAINED_VARIANCE)
         to_explain = all(seen.mean is None or seen.lowest < seen.highest for seen in rows)
-        if len(values) < 4 or max(values) >= LEAST_EXPLAINED or not to_explain:
+        if not values or max(values) >= LEAST_EXPLAINED or not to_explain:
             return None
         return f"explained variance {values[-1]:.2g}"
 
@@ -246,7 +250,7 @@ class Health:
 
         At a floor where the trial began, it may as well be waiting for its first reward.
         """
-        rows = self._policy_rows(trial, 0.5, 5)
+        rows = self._hopeless(trial, ("eval_return",), 0.5, 5)
         found = {(s.row["eval_return"], s.row["eval_std"]) for s in rows if "eval_return" in s.row}
         beginning = trial.beginning()
         if len(found) != 1 or beginning is None:
