@@ -200,6 +200,31 @@ def test_stop_rules_name_what_ails_a_trial(
     assert set(free.trials()["state"]) == {"COMPLETE"}
 
 
+def test_a_resumed_search_stops_a_trial_where_an_uninterrupted_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = {**SPACE, "start": [{"quality": 0.9, "mode": "collapsed", "at": 15}]}
+    more = {"trials": 2, "scheduler": "none", "tournament": False, "concurrency": 1}
+    whole = search(tmp_path, space, **more, name="whole").trials()
+    assert whole["reason"][1].startswith("entropy collapse: ")
+
+    judge = Driver._judge
+
+    def stopping(self: Driver, flight: Any, result: Any) -> bool:
+        ends = judge(self, flight, result)
+        if flight.task["number"] == 1 and result.iteration == 3:  # the second bad row
+            self.request_stop()
+        return ends
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "_judge", stopping)
+        cut = search(tmp_path, space, **more, name="cut")
+    assert cut.interrupted
+    assert list(cut.trials()["state"]) == ["COMPLETE", "RUNNING"]
+    resumed = rltune.resume(tmp_path / "cut", screen="none").trials()
+    assert list(resumed["reason"]) == list(whole["reason"])
+
+
 @pytest.mark.slow
 def test_an_agent_whose_policy_collapses_is_stopped(tmp_path: Path) -> None:
     small = {"n_envs": 8, "n_steps": 32, "batch_size": 256, "n_epochs": 4}
