@@ -55,6 +55,7 @@ LEAST_EXPLAINED = 0.01
 SLOW, SLOW_ROWS, SLOW_SECONDS = 0.05, 3, 60.0
 # Of the machine; Ray kills a worker at 0.95, and not always the right one.
 FULL = 0.92
+GROWN = 1.25  # how much larger than after its first row a trial is that fills it
 
 
 # The kind of a reason, and the state in which it leaves the trial.
@@ -280,11 +281,15 @@ class Health:
         return f"{speed:.3g} env_steps a second, {pace[0]:.1%} of its own median,"
 
     def _out_of_memory(self, trial: Trial) -> str | None:
-        """Stop the largest trial before the machine is full, if trials are what fills it."""
+        """Stop the largest trial before the machine is full, if trials are what fills it.
+
+        A trial that has not grown may have got a worker that is large since an earlier one.
+        """
         in_use = trial.rows[-1].row.get("memory_in_use", 0.0)
         sizes = [other.rows[-1].row.get("memory", 0.0) for other in self.trials.values()]
         own = trial.rows[-1].row.get("memory", 0.0)
-        if in_use < FULL or own < max(sizes) or sum(sizes) < in_use / 2:
+        grown = own > GROWN * trial.rows[0].row.get("memory", 0.0)
+        if in_use < FULL or own < max(sizes) or sum(sizes) < in_use / 2 or not grown:
             return None
         return f"the worker took {own:.0%} of a machine that was {in_use:.0%} full,"
 

@@ -194,6 +194,11 @@ def test_the_largest_trial_goes_before_the_machine_is_full() -> None:
     assert stop.reason.startswith("out of memory: the worker took 50% of a machine that was 95%")
 
 
+def test_a_trial_is_not_blamed_for_the_size_of_the_worker_that_it_got() -> None:
+    rows = [row(i, 50.0, memory=0.6, memory_in_use=0.95) for i in range(1, 10)]
+    assert judged(rows) is None
+
+
 def test_trials_are_not_blamed_for_what_other_programs_take() -> None:
     assert judged([row(i, 50.0, memory=0.1, memory_in_use=0.95) for i in range(1, 10)]) is None
 
