@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,6 +53,7 @@ LARGEST_KL = 1.0  # nats; a usual update takes some hundredths
 LEAST_EXPLAINED = 0.01
 # A part of the trial's own median speed; for so many rows, and so many seconds.
 SLOW, SLOW_ROWS, SLOW_SECONDS = 0.05, 3, 60.0
+MEDIAN_ROWS = 50
 # Of the machine; Ray kills a worker at 0.95, and not always the right one.
 FULL = 0.92
 GROWN = 1.25  # how much larger than after its first row a trial is that fills it
@@ -79,36 +80,54 @@ class Stop(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """A row of a trial, and in short what the training episodes that ended in it returned."""
+    """A row of a trial, and what is known of the trial with it.
+
+    Attributes:
+        row: what it has; the history's other columns are missing
+        since: env_steps at which it begins
+        mean: of the training episodes that ended in it; None: there was none
+        varied: whether those episodes differed
+        first: returns of the trial's first training episodes, `FIRST_EPISODES` at most
+        largest: absolute return of an episode of the trial so far
+        learned: whether the agent was updated in this row: it then has metrics of its own
+        begun: whether it was updated in this row or an earlier one
+    """
 
     row: dict[str, Any]
-    first: tuple[float, ...]  # no more than `FIRST_EPISODES`
-    lowest: float
-    highest: float
-    mean: float | None
+    since: int = 0
+    mean: float | None = None
+    varied: bool = False
+    first: tuple[float, ...] = ()
+    largest: float = 0.0
+    learned: bool = False
+    begun: bool = False
 
-    @classmethod
-    def of(cls, row: Mapping[str, Any], returns: Collection[float]) -> Seen:
-        """Return it without what the row lacks: a history that is read has NaN there."""
+    def next(self, row: Mapping[str, Any], returns: Collection[float]) -> Seen:
+        """Return what is known with the next row; a history that is read has NaN for what lacks."""
         known = {name: v for name, v in row.items() if v is not None and v == v}
-        mean = math.fsum(returns) / len(returns) if returns else None
-        low, high = min(returns, default=0.0), max(returns, default=0.0)
-        return cls(known, tuple(returns)[:FIRST_EPISODES], low, high, mean)
+        learned = any(name not in HISTORY_COLUMNS for name in known)
+        return Seen(
+            row=known,
+            since=self.row["env_steps"],
+            mean=math.fsum(returns) / len(returns) if returns else None,
+            varied=len(set(returns)) > 1,
+            first=(*self.first, *returns)[:FIRST_EPISODES],
+            largest=max(self.largest, *map(abs, returns), 0.0),
+            learned=learned,
+            begun=self.begun or learned,
+        )
 
-    @property
-    def env_steps(self) -> int:
-        """Of the trial, at the end of the row."""
-        return int(self.row["env_steps"])
+    def metric(self, names: Iterable[str]) -> float | None:
+        """Return the metric, by the first name that the row has."""
+        return next((float(self.row[name]) for name in names if name in self.row), None)
 
-    @property
-    def learned(self) -> bool:
-        """Whether the agent was updated in this row: it has metrics of its own then."""
-        return any(name not in HISTORY_COLUMNS for name in self.row)
+
+NOTHING = Seen({"iteration": 0, "env_steps": 0})  # before the first row
 
 
 @dataclass
 class Trial:
-    """What is known about a running trial."""
+    """The rows of a running trial so far."""
 
     rows: list[Seen] = field(default_factory=list)
 
@@ -116,44 +135,60 @@ class Trial:
         """Take a row; one that comes again, after a retry, undoes those that followed it."""
         while self.rows and self.rows[-1].row["iteration"] >= row["iteration"]:
             self.rows.pop()
-        self.rows.append(Seen.of(row, returns))
+        self.rows.append((self.rows[-1] if self.rows else NOTHING).next(row, returns))
 
     def beginning(self) -> tuple[float, float] | None:
         """Return the mean of the first training episodes, and its error; None: too few yet."""
-        first: list[float] = []
-        for seen in self.rows:
-            first += seen.first
-            if len(first) >= FIRST_EPISODES:
-                first = first[:FIRST_EPISODES]
-                return statistics.fmean(first), statistics.stdev(first) / math.sqrt(len(first))
-        return None
+        first = self.rows[-1].first
+        if len(first) < FIRST_EPISODES:
+            return None
+        mean = math.fsum(first) / len(first)
+        variance = math.fsum((value - mean) ** 2 for value in first) / (len(first) - 1)
+        return mean, math.sqrt(variance / len(first))
 
-    def last(self, env_steps: float, n: int, names: Collection[str]) -> list[Seen]:
-        """Return the last rows; empty when there are too few yet.
+    def hopeless(
+        self,
+        names: Collection[str],
+        is_bad: Callable[[Seen, float], bool],
+        env_steps: float,
+        n: int,
+    ) -> list[float]:
+        """Return a metric over the last rows, if it is bad in each, and the policy no better.
+
+        No better than at the trial's beginning: in no evaluation, and in no row's training on
+        average. Rows from before the first update say nothing about learning. The last row has to
+        have the metric.
 
         Args:
-            env_steps: that they cover at least
-            n: how many of them are evaluated at least, and how many have a metric at least
-            names: of the metric: rollouts may be longer than rows, and rows are without it then
-        """
-        begun = next((i for i, seen in enumerate(self.rows) if seen.learned), len(self.rows))
-        evaluated = measured = 0
-        for i in range(len(self.rows) - 1, begun - 1, -1):
-            before = self.rows[i - 1].env_steps if i else 0
-            evaluated += "eval_return" in self.rows[i].row
-            measured += any(name in self.rows[i].row for name in names)
-            covered = self.rows[-1].env_steps - before
-            if min(evaluated, measured) >= n and covered >= env_steps:
-                return self.rows[i:]
-        return []
+            names: of the metric; rollouts may be longer than rows, so a row may be without it
+            is_bad: judges a row by its metric
+            env_steps: that the rows have to cover
+            n: how many rows need the metric, and how many an evaluation
 
-    def is_no_better(self, rows: Iterable[Seen]) -> bool:
-        """Whether no evaluation and no training of the rows was above the trial's beginning."""
+        Returns:
+            the values, the last one last; none, if the trial has hope or too few rows
+        """
         beginning = self.beginning()
-        if beginning is None:
-            return False
-        returns = [v for seen in rows for v in (seen.row.get("eval_return"), seen.mean)]
-        return all(value is None or value <= beginning[0] for value in returns)
+        if beginning is None or self.rows[-1].metric(names) is None:
+            return []
+        values: list[float] = []
+        evaluated = 0
+        for seen in reversed(self.rows):
+            if not seen.begun:
+                break
+            evaluation = seen.metric(("eval_return",))
+            if any(r is not None and r > beginning[0] for r in (evaluation, seen.mean)):
+                break
+            value = seen.metric(names)
+            if value is not None:
+                if not is_bad(seen, value):
+                    break
+                values.append(value)
+            evaluated += evaluation is not None
+            covered = self.rows[-1].row["env_steps"] - seen.since
+            if min(len(values), evaluated) >= n and covered >= env_steps:
+                return values[::-1]
+        return []
 
 
 class Health:
@@ -210,56 +245,58 @@ class Health:
             key = (row["trial"], row["iteration"])
             self.trials.setdefault(row["trial"], Trial()).add(row, returns.get(key, []))
 
-    def _hopeless(self, trial: Trial, names: Collection[str], share: float, n: int) -> list[Seen]:
-        """Return the last rows over this share of the budget, if the policy is no good in them."""
-        rows = trial.last(share * self.budget, n, names)
-        return rows if trial.is_no_better(rows) else []
-
     # The rules: each returns what it found, or None
 
     def _exploding(self, trial: Trial) -> str | None:
-        largest = max(max(abs(seen.lowest), abs(seen.highest)) for seen in trial.rows)
+        limit = EXPLODING * max(1.0, trial.rows[-1].largest)
+
+        def is_bad(seen: Seen, value: float) -> bool:
+            return abs(value) > limit
+
+        def is_bad_square(seen: Seen, value: float) -> bool:
+            return value > limit**2
+
         for name in (*SQUARED_ERRORS, *VALUES):
-            values = _metric(self._hopeless(trial, (name,), 0.2, 2), (name,))
-            off = [v**0.5 if name in SQUARED_ERRORS else abs(v) for v in values]
-            if off and min(off) > EXPLODING * max(1.0, largest) and off[-1] >= off[0]:
+            judge = is_bad_square if name in SQUARED_ERRORS else is_bad
+            values = trial.hopeless((name,), judge, 0.2 * self.budget, 2)
+            if values and abs(values[-1]) >= abs(values[0]):
                 return f"exploding {name}, {values[-1]:.2g}"
         return None
 
     def _entropy_collapse(self, trial: Trial) -> str | None:
-        values = _metric(self._hopeless(trial, ENTROPY, 0.2, 3), ENTROPY)
-        if not values or self.least_entropy is None or max(values) >= self.least_entropy:
+        least = self.least_entropy
+        if least is None:
             return None
-        return f"{values[-1]:.2g} < {self.least_entropy:.2g} nats"
+        values = trial.hopeless(ENTROPY, lambda _, v: v < least, 0.2 * self.budget, 3)
+        return f"{values[-1]:.2g} < {least:.2g} nats" if values else None
 
     def _kl_blow_up(self, trial: Trial) -> str | None:
-        values = _metric(self._hopeless(trial, KL, 0.2, 3), KL)
-        if not values or min(values) <= LARGEST_KL:
-            return None
-        return f"{values[-1]:.2g} > {LARGEST_KL:g} nats an update"
+        values = trial.hopeless(KL, lambda _, v: v > LARGEST_KL, 0.2 * self.budget, 3)
+        return f"{values[-1]:.2g} > {LARGEST_KL:g} nats an update" if values else None
 
     def _dead_value_function(self, trial: Trial) -> str | None:
-        rows = self._hopeless(trial, EXPLAINED_VARIANCE, 0.5, 4)
-        values = _metric(rows, EXPLAINED_VARIANCE)
-        to_explain = all(seen.mean is None or seen.lowest < seen.highest for seen in rows)
-        if not values or max(values) >= LEAST_EXPLAINED or not to_explain:
-            return None
-        return f"explained variance {values[-1]:.2g}"
+        def is_bad(seen: Seen, value: float) -> bool:
+            return value < LEAST_EXPLAINED and (seen.varied or seen.mean is None)
+
+        values = trial.hopeless(EXPLAINED_VARIANCE, is_bad, 0.5 * self.budget, 4)
+        return f"explained variance {values[-1]:.2g}" if values else None
 
     def _return_frozen(self, trial: Trial) -> str | None:
         """Every evaluation has the same starts, so only a policy that stands still repeats one.
 
         At a floor where the trial began, it may as well be waiting for its first reward.
         """
-        rows = self._hopeless(trial, ("eval_return",), 0.5, 5)
-        found = {(s.row["eval_return"], s.row["eval_std"]) for s in rows if "eval_return" in s.row}
-        beginning = trial.beginning()
-        if len(found) != 1 or beginning is None:
+        last, beginning = trial.rows[-1].row, trial.beginning()
+        if beginning is None or "eval_return" not in last:
             return None
-        (value, _), (mean, error) = found.pop(), beginning
-        if value >= mean - 2 * error:
-            return None
-        return f"{value:.6g} again and again, {mean:.6g} in the beginning,"
+        mean, error = beginning
+
+        def is_bad(seen: Seen, value: float) -> bool:
+            same = value == last["eval_return"] and seen.row["eval_std"] == last["eval_std"]
+            return same and value < mean - 2 * error
+
+        values = trial.hopeless(("eval_return",), is_bad, 0.5 * self.budget, 5)
+        return f"{values[-1]:.6g} again and again, {mean:.6g} at first," if values else None
 
     def _throughput_collapse(self, trial: Trial) -> str | None:
         """Contention slows all trials; with none to compare to, nobody can tell."""
@@ -294,24 +331,19 @@ class Health:
         return f"the worker took {own:.0%} of a machine that was {in_use:.0%} full,"
 
 
-def _metric(rows: Iterable[Seen], names: Iterable[str]) -> list[float]:
-    """Return the metric, by the first name that a row has; rows without an update have none."""
-    found = (next((s.row[name] for name in names if name in s.row), None) for s in rows)
-    return [float(value) for value in found if value is not None]
-
-
 def _pace(trial: Trial) -> tuple[float, float] | None:
     """Return the highest and the last speed of the last rows, as parts of the median before.
 
     Only rows with updates count: before them, an agent that explores is many times as fast.
     None: there are too few.
     """
-    if not all(seen.learned for seen in trial.rows[-SLOW_ROWS - 1 :]):
+    rows = trial.rows[-MEDIAN_ROWS:]
+    if not all(seen.learned for seen in rows[-SLOW_ROWS - 1 :]):
         return None
-    speeds = [s.row["env_steps_per_second"] for s in trial.rows if s.learned]
+    speeds = [seen.row["env_steps_per_second"] for seen in rows if seen.learned]
     if len(speeds) < 2 * SLOW_ROWS + 1:
         return None
-    median = statistics.median(speeds[1:-SLOW_ROWS])
+    median = statistics.median(speeds[:-SLOW_ROWS])
     return max(speeds[-SLOW_ROWS:]) / median, speeds[-1] / median
 
 

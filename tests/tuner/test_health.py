@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -111,9 +113,7 @@ def test_a_frozen_return() -> None:
     stop = judged([row(i) for i in range(1, 10)])
     assert stop is not None
     assert stop.state == "PRUNED"
-    assert stop.reason == (
-        "return frozen: 9.4 again and again, 20 in the beginning, at 5,000 env_steps"
-    )
+    assert stop.reason == ("return frozen: 9.4 again and again, 20 at first, at 5,000 env_steps")
 
 
 @pytest.mark.parametrize("floor", [-500.0, -200.0, -21.0])
@@ -243,3 +243,24 @@ def test_the_least_entropy() -> None:
     assert least_entropy(spaces.Box(-5, 5, (3,))) == pytest.approx(unit)
     assert least_entropy(spaces.Box(-np.inf, np.inf, (3,))) is None
     assert least_entropy(spaces.Dict({})) is None
+
+
+RECORDED = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "health_rows.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("training", RECORDED, ids=lambda training: training["name"])
+def test_recorded_trainings(training: dict[str, Any]) -> None:
+    """Rows of real trainings: with known-good settings, and with a fault in the settings.
+
+    Some with a fault learn nevertheless, at a KL of up to 3 nats, and are not to be stopped.
+    """
+    env = gymnasium.make(training["env"])
+    health = Health(training["budget"], least_entropy(env.action_space))
+    stop = None
+    for one, returns in zip(training["rows"][:-1], training["returns"][:-1], strict=True):
+        stop = stop or health.judge(0, one, returns)
+    assert (stop.reason.split(":")[0] if stop else "") == training["ends"]
+    assert not (stop and training["name"].startswith("zoo"))
