@@ -22,6 +22,7 @@ from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
     from rltune.asha import Scheduler
+    from rltune.health import Health
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
     from rltune.rundir import RunDir
@@ -96,6 +97,7 @@ class Driver:
         tracker: Tracker,
         view: SearchView,
         *,
+        health: Health | None = None,
         slots: int,
         started: float,
     ) -> None:
@@ -108,6 +110,7 @@ class Driver:
         self.history = history
         self.tracker = tracker
         self.view = view
+        self.health = health
         self.slots = slots
         self.started = started
         self.stop_requested = False
@@ -360,6 +363,11 @@ class Driver:
                 self.study.annotate(trial.number, {"legs": trial.entrant.to_dict()})
         if self._settle(trial, result.stop_reason or ""):
             return True
+        returns = [episode["episode_return"] for episode in result.episodes]
+        leg_name = (trial.number, seed)
+        if self.health and (stop := self.health.judge(leg_name, result.row, returns)):
+            self._end(trial, stop.state, stop.reason)
+            return True
         if result.out_of_time or self._search_time_is_up():
             self._end(trial, "PRUNED", f"{TIME_LIMIT} at {leg.env_steps:,} env_steps")
             return True
@@ -411,6 +419,8 @@ class Driver:
 
     def _end(self, trial: Underway, state: str, reason: str, point: int | None = None) -> None:
         """Tell the study how a trial ended, with its value at the point where it did."""
+        if self.health:
+            self.health.forget(trial.number)
         flights = [
             flight
             for flight in self.flights.values()

@@ -202,7 +202,8 @@ def drive(
     from rltune.asha import make_scheduler
     from rltune.conclude import conclude
     from rltune.driver import Driver
-    from rltune.history import HistoryWriter
+    from rltune.health import make_health
+    from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import Resources, ray_session, run_jobs, slots
     from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
@@ -225,6 +226,9 @@ def drive(
         scheduler.restore(study.reports(), study.stopped())
         plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
         history = HistoryWriter(run.path)
+        health = make_health(spec) if spec.stop_rules else None
+        if health and (going_on := [asked.number for asked in study.unfinished()]):
+            health.restore(read_history(run.path), read_episodes(run.path), going_on)
         view = SearchView(
             name=run.name,
             agent=spec.agent,
@@ -256,6 +260,7 @@ def drive(
                     history,
                     tracker,
                     view,
+                    health=health,
                     slots=slots(resources),
                     started=started,
                 )

@@ -212,7 +212,7 @@ class _Search(_Page):
                 detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)
             table.add_row(Text(str(summary.states[state]), style), word, Text(detail, "dim"))
         self.line(table)
-        for failure in summary.failures[:5]:
+        for failure in (*summary.ruled_out, *summary.failures[:5]):
             names = ", ".join(map(str, failure.trials[:8])) + (
                 " ..." if len(failure.trials) > 8 else ""
             )

@@ -37,6 +37,7 @@ class SearchSpec:
     sampler_options: dict[str, Any] = field(default_factory=dict)
     scheduler: str = "asha"
     scheduler_options: dict[str, Any] = field(default_factory=dict)
+    stop_rules: bool = True
     evaluations: int = 9
     eval_episodes: int = 10
     objective: str = DEFAULT

@@ -230,7 +230,7 @@ class SearchStudy:
         Args:
             number: of the trial
             state: "COMPLETE" only at the full budget, "PRUNED" when it was stopped before (by the
-                scheduler, or by the time limit), else "FAIL"
+                scheduler, a stop rule, or the time limit), else "FAIL"
             value: the objective of a complete trial. Without a finite one the trial is a FAIL. A
                 pruned trial has its last intermediate value, whatever is given without a point.
             reason: `kind` or `kind: details`

@@ -36,7 +36,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Failure:
-    """A reason, and the trials that failed for it."""
+    """A reason, and the trials that it ended."""
 
     reason: str
     trials: tuple[int, ...]
@@ -170,12 +170,16 @@ class Summary:
     @cached_property
     def failures(self) -> list[Failure]:
         """Return why trials failed, the most frequent reason first."""
-        rows = self.trials[self.trials["state"] == "FAIL"]
-        groups: dict[str, list[int]] = {}
-        for trial, reason in zip(rows["trial"], rows["reason"], strict=True):
-            groups.setdefault(str(reason) if reason else "no reason is known", []).append(trial)
-        found = [Failure(reason, tuple(map(int, group))) for reason, group in groups.items()]
-        return sorted(found, key=lambda one: -len(one.trials))
+        return _by_reason(self.trials[self.trials["state"] == "FAIL"])
+
+    @cached_property
+    def ruled_out(self) -> list[Failure]:
+        """Return the trials that a stop rule stopped early, the most frequent kind first."""
+        from rltune.health import STATES
+
+        rows = self.trials[self.trials["state"] == "PRUNED"]
+        rows = rows.assign(reason=rows["reason"].astype(str).str.split(":").str[0])
+        return _by_reason(rows[rows["reason"].isin(STATES)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; a score that is not finite becomes null."""
@@ -198,6 +202,7 @@ class Summary:
                 "trials": self.states,
                 "stopped_at": self.stops,
                 "failures": [vars(failure) for failure in self.failures],
+                "ruled_out": [vars(failure) for failure in self.ruled_out],
                 "cost": vars(self.cost),
                 "best_trial": best,
                 "best_config": None if best is None else self.config(best),
@@ -205,6 +210,15 @@ class Summary:
                 "answer": self.answer and self.answer.to_dict(),
             }
         )
+
+
+def _by_reason(trials: pd.DataFrame) -> list[Failure]:
+    """Return the reasons of the trials, the most frequent one first."""
+    groups: dict[str, list[int]] = {}
+    for trial, reason in zip(trials["trial"], trials["reason"], strict=True):
+        groups.setdefault(str(reason) if reason else "no reason is known", []).append(trial)
+    found = [Failure(reason, tuple(map(int, group))) for reason, group in groups.items()]
+    return sorted(found, key=lambda one: -len(one.trials))
 
 
 def _value(cell: Any) -> Any:

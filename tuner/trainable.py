@@ -170,6 +170,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             "time": state.seconds,
             "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
             "timestamp": time.time(),
+            **memory_shares(),
             **chunk.metrics,
         }
         if evaluation is not None:
@@ -221,3 +222,20 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self._save()
         self.agent.close()
         self.agent = None
+
+
+def memory_shares() -> dict[str, float]:
+    """Return which parts of the machine's memory this worker has, and are in use in all.
+
+    They are those that Ray looks at before it kills: in a container, parts of its limit. Nothing
+    where this version of Ray has no such functions.
+    """
+    try:
+        import psutil  # comes with Ray
+        from ray._common.utils import get_system_memory
+        from ray._private.utils import get_used_memory
+    except ImportError:
+        return {}
+    total = get_system_memory()
+    own = psutil.Process().memory_info().rss
+    return {"memory": own / total, "memory_in_use": get_used_memory() / total}

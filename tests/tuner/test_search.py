@@ -208,6 +208,84 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
     assert "RUNNING" not in states
 
 
+def test_stop_rules_name_what_ails_a_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = {
+        "frozen": ("PRUNED", "return frozen: -1.0"),
+        "collapsed": ("PRUNED", "entropy collapse: -1e+03 < -"),
+        "thrown": ("PRUNED", "KL blow-up: 7 > 1 nats an update at "),
+        "dead_values": ("PRUNED", "dead value function: explained variance -0.5 at "),
+        "exploding": ("FAIL", "diverged: exploding critic_loss, 1e+12 at "),
+    }
+    start = [{"quality": 0.9, "mode": mode, "at": 15} for mode in reasons]
+    more = {"trials": 8, "scheduler": "none", "tournament": False}
+    trials = search(tmp_path, {**SPACE, "start": start}, **more).trials()
+    for mode, (state, reason) in reasons.items():
+        (trial,) = trials[trials["config.mode"] == mode].to_dict("records")
+        assert trial["state"] == state
+        assert trial["reason"].startswith(reason)
+        assert trial["budget_reached"] < 900
+        assert (trial["objective"] < 0) == (state == "PRUNED")
+    assert set(trials.loc[trials["config.mode"] == "ok", "state"]) == {"COMPLETE"}
+    main(["show", str(tmp_path / "run")])
+    assert "entropy collapse" in capsys.readouterr().out
+
+    free = search(tmp_path, {**SPACE, "start": start}, **more, name="free", stop_rules=False)
+    assert set(free.trials()["state"]) == {"COMPLETE"}
+
+
+def test_a_resumed_search_stops_a_trial_where_an_uninterrupted_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = {**SPACE, "start": [{"quality": 0.9, "mode": "collapsed", "at": 15}]}
+    more = {"trials": 2, "scheduler": "none", "tournament": False, "concurrency": 1}
+    whole = search(tmp_path, space, **more, name="whole").trials()
+    assert whole["reason"][1].startswith("entropy collapse: ")
+
+    judge = Driver._judge
+
+    def stopping(self: Driver, flight: Any, result: Any) -> bool:
+        ends = judge(self, flight, result)
+        if flight.task["number"] == 1 and result.iteration == 3:  # the second bad row
+            self.request_stop()
+        return ends
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "_judge", stopping)
+        cut = search(tmp_path, space, **more, name="cut")
+    assert cut.interrupted
+    assert list(cut.trials()["state"]) == ["COMPLETE", "RUNNING"]
+    resumed = rltune.resume(tmp_path / "cut", screen="none").trials()
+    assert list(resumed["reason"]) == list(whole["reason"])
+
+
+@pytest.mark.slow
+def test_an_agent_whose_policy_collapses_is_stopped(tmp_path: Path) -> None:
+    small = {"n_envs": 8, "n_steps": 32, "batch_size": 256, "n_epochs": 4}
+    space = {
+        "space": {"learning_rate": {"log": [1e-4, 1e-3]}},
+        "fixed": small,
+        "start": [{"learning_rate": 1.0}, {"learning_rate": 1e-3}],
+    }
+    options = {"budget": 9000, "trials": 4, "wandb": "off", "screen": "none"}
+    search = rltune.Search(
+        "ppo",
+        "CartPole-v1",
+        space,
+        **options,
+        name="run",
+        scheduler="none",
+        tournament=False,
+        storage_path=tmp_path,
+    )
+    trials = search.run().trials()
+    broken = trials["config.learning_rate"] == 1.0
+    assert trials.loc[broken, "reason"].iloc[0].startswith("entropy collapse: ")
+    assert trials.loc[broken, "state"].iloc[0] == "PRUNED"
+    assert set(trials.loc[~broken, "state"]) == {"COMPLETE"}
+
+
 def test_a_disk_that_fills_up_ends_the_search_and_not_its_trials(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
     ballast = small_disk / "ballast"

@@ -35,13 +35,23 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), reward, self.steps >= 10, False, {}
 
 
+# What the metrics say of a policy that has come to nothing, by the mode.
+SICK: dict[str, dict[str, float]] = {
+    "frozen": {},
+    "collapsed": {"entropy": -1000.0},
+    "thrown": {"approx_kl": 7.0},
+    "dead_values": {"explained_variance": -0.5},
+    "exploding": {"critic_loss": 1e12},
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(AgentConfig):
     n_envs: int = hp(1, low=1, high=8, help="environments")
     quality: float = hp(0.5, low=0.0, high=1.0, help="the return that training leads to")
     mode: str = hp(
         "ok",
-        choices=("ok", "nan", "raise", "raise_once", "kill", "kill_once", "hog"),
+        choices=("ok", "nan", "raise", "raise_once", "kill", "kill_once", "hog", *SICK),
         help="how it fails",
     )
     at: int = hp(50, low=1, high=1000, help="update at which it fails")
@@ -74,17 +84,25 @@ class ToyAgent(Algorithm[ToyConfig]):
         self.updates = 0
         self.fortune = config.luck * float(np.random.default_rng(seed).normal())
 
+    @property
+    def sick(self) -> bool:
+        return self.config.mode in SICK and self.updates >= self.config.at
+
     def make_memory(self) -> NoMemory:
         return NoMemory()
 
     def act(self, obs: Any, *, explore: bool) -> Any:
         skill = self.config.quality * (1 - math.exp(-self.updates / 20)) + self.fortune
+        if self.sick:
+            skill = -1.0
         return np.full((len(obs), 1), skill, np.float32)
 
     def update(self, memory: Any, progress: float) -> dict[str, float]:
         self.updates += 1
         if self.config.sleep:
             time.sleep(self.config.sleep)
+        if self.sick:
+            return {"loss": 1.0, **SICK[self.config.mode]}
         if self.updates == self.config.at and self.config.mode != "ok":
             once = self.config.mode.endswith("_once")
             marker = Path(os.environ["TOY_FOLDER"]) / f"{self.config.quality}"

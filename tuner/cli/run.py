@@ -62,6 +62,13 @@ def add_parser(subparsers: Any) -> None:
         "--scheduler", "--pruner", metavar="NAME", help="asha (default), hyperband, median, none"
     )
     how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
+    how.add_argument(
+        "--no-stop-rules",
+        dest="stop_rules",
+        action="store_false",
+        default=None,
+        help="let hopeless trials go on: collapsed, exploded, frozen, ... (docs/stop-rules.md)",
+    )
     how.add_argument("--seed", type=_whole, help="of the search; default: 0")
     how.add_argument(
         "--seeds",
@@ -124,6 +131,7 @@ def add_parser(subparsers: Any) -> None:
         "--time-limit", metavar="2h", help="from now on; trials that the old one cut go on, too"
     )
     resume.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once")
+    resume.add_argument("--no-stop-rules", dest="stop_rules", action="store_false", default=None)
     resume.add_argument(
         "--test-seeds", type=_whole, metavar="N", help="a new total, to break a tie"
     )
@@ -159,6 +167,7 @@ PASSED_ON = (
     "trials",
     "sampler",
     "scheduler",
+    "stop_rules",
     "seed",
     "seeds",
     "first_seed",
@@ -252,6 +261,7 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             trials=args.trials,
             time_limit=args.time_limit,
             concurrency=args.concurrency,
+            stop_rules=args.stop_rules,
             test_seeds=args.test_seeds,
             tournament=args.tournament,
         )

@@ -1,0 +1,386 @@
+"""Stop rules: whether a trial of an RL agent is still worth its time. Pure Python, no Ray.
+
+The driver feeds every row of a running trial. A rule needs the same sign in each of a trial's last
+rows, over several evaluations and a part of the budget, and a policy that is no better than at the
+trial's beginning. Both are there against false alarms: the entropy of a solved task is near 0, the
+values explain nothing where all returns are equal, and returns stay at their floor for long where
+rewards are sparse. Whoever learns is left to the scheduler.
+
+What a rule says is the trial's reason:
+
+    diverged: exploding ...    FAIL: the values left all that returns can be
+    out of memory: ...         FAIL: the machine is almost full, and this trial takes the most
+    entropy collapse: ...      PRUNED: the policy has ceased to try anything
+    KL blow-up: ...            PRUNED: every update throws the policy away
+    dead value function: ...   PRUNED: the values explain nothing of returns that differ
+    return frozen: ...         PRUNED: every evaluation is the same one, below the beginning
+    throughput collapse: ...   PRUNED: little of its speed is left, while other trials keep theirs
+
+(A loss that is NaN or infinite ends a trial in the agent: "diverged: non-finite ...".)
+
+Everything is decided from rows that the history keeps, so a search that was killed decides like one
+that was not (`Health.restore`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rltune.history import HISTORY_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from gymnasium import spaces
+    from rltune.spec import SearchSpec
+
+Leg = tuple[int, int]  # number of the trial, and seed
+
+FIRST_EPISODES = 10  # the trial's beginning, with which its policy is compared
+# What a metric is called by our agents, and by RLlib's.
+ENTROPY = ("entropy",)
+KL = ("approx_kl", "kl", "mean_kl_loss")
+EXPLAINED_VARIANCE = ("explained_variance", "vf_explained_var")
+SQUARED_ERRORS = ("value_loss", "q_loss", "critic_loss", "vf_loss", "qf_loss")
+VALUES = ("q_value", "qf_mean")
+
+# How far off the values may be: in units of the largest return of an episode so far.
+EXPLODING = 1000.0
+# Of the entropy of a uniform policy; for a continuous action, of half of its range as a deviation.
+COLLAPSED = 0.01
+LARGEST_KL = 1.0  # nats; a usual update takes some hundredths
+LEAST_EXPLAINED = 0.01
+# A part of the trial's own median speed; for so many rows, and so many seconds.
+SLOW, SLOW_ROWS, SLOW_SECONDS = 0.05, 3, 60.0
+MEDIAN_ROWS = 50
+# Of the machine; Ray kills a worker at 0.95, and not always the right one.
+FULL = 0.92
+GROWN = 1.25  # how much larger than after its first row a trial is that fills it
+
+
+# The kind of a reason, and the state in which it leaves the trial.
+STATES = {
+    "out of memory": "FAIL",
+    "diverged": "FAIL",
+    "entropy collapse": "PRUNED",
+    "KL blow-up": "PRUNED",
+    "dead value function": "PRUNED",
+    "return frozen": "PRUNED",
+    "throughput collapse": "PRUNED",
+}
+
+
+class Stop(NamedTuple):
+    """How a trial ends: the study's state, and the reason."""
+
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A row of a trial, and what is known of the trial with it.
+
+    Attributes:
+        row: what it has; the history's other columns are missing
+        since: env_steps at which it begins
+        mean: of the training episodes that ended in it; None: there was none
+        varied: whether those episodes differed
+        first: returns of the trial's first training episodes, `FIRST_EPISODES` at most
+        largest: absolute return of an episode of the trial so far
+        learned: whether the agent was updated in this row: it then has metrics of its own
+        begun: whether it was updated in this row or an earlier one
+    """
+
+    row: dict[str, Any]
+    since: int = 0
+    mean: float | None = None
+    varied: bool = False
+    first: tuple[float, ...] = ()
+    largest: float = 0.0
+    learned: bool = False
+    begun: bool = False
+
+    def next(self, row: Mapping[str, Any], returns: Collection[float]) -> Seen:
+        """Return what is known with the next row; a history that is read has NaN for what lacks."""
+        known = {name: v for name, v in row.items() if v is not None and v == v}
+        learned = any(name not in HISTORY_COLUMNS for name in known)
+        return Seen(
+            row=known,
+            since=self.row["env_steps"],
+            mean=math.fsum(returns) / len(returns) if returns else None,
+            varied=len(set(returns)) > 1,
+            first=(*self.first, *returns)[:FIRST_EPISODES],
+            largest=max(self.largest, *map(abs, returns), 0.0),
+            learned=learned,
+            begun=self.begun or learned,
+        )
+
+    def metric(self, names: Iterable[str]) -> float | None:
+        """Return the metric, by the first name that the row has."""
+        return next((float(self.row[name]) for name in names if name in self.row), None)
+
+
+NOTHING = Seen({"iteration": 0, "env_steps": 0})  # before the first row
+
+
+@dataclass
+class Trial:
+    """The rows of a running trial on one seed so far."""
+
+    rows: list[Seen] = field(default_factory=list)
+
+    def add(self, row: Mapping[str, Any], returns: Collection[float]) -> None:
+        """Take a row; one that comes again, after a retry, undoes those that followed it."""
+        while self.rows and self.rows[-1].row["iteration"] >= row["iteration"]:
+            self.rows.pop()
+        self.rows.append((self.rows[-1] if self.rows else NOTHING).next(row, returns))
+
+    def beginning(self) -> tuple[float, float] | None:
+        """Return the mean of the first training episodes, and its error; None: too few yet."""
+        first = self.rows[-1].first
+        if len(first) < FIRST_EPISODES:
+            return None
+        mean = math.fsum(first) / len(first)
+        variance = math.fsum((value - mean) ** 2 for value in first) / (len(first) - 1)
+        return mean, math.sqrt(variance / len(first))
+
+    def hopeless(
+        self,
+        names: Collection[str],
+        is_bad: Callable[[Seen, float], bool],
+        env_steps: float,
+        n: int,
+    ) -> list[float]:
+        """Return a metric over the last rows, if it is bad in each, and the policy no better.
+
+        No better than at the trial's beginning: in no evaluation, and in no row's training on
+        average. Rows from before the first update say nothing about learning. The last row has to
+        have the metric.
+
+        Args:
+            names: of the metric; rollouts may be longer than rows, so a row may be without it
+            is_bad: judges a row by its metric
+            env_steps: that the rows have to cover
+            n: how many rows need the metric, and how many an evaluation
+
+        Returns:
+            the values, the last one last; none, if the trial has hope or too few rows
+        """
+        beginning = self.beginning()
+        if beginning is None or self.rows[-1].metric(names) is None:
+            return []
+        values: list[float] = []
+        evaluated = 0
+        for seen in reversed(self.rows):
+            if not seen.begun:
+                break
+            evaluation = seen.metric(("eval_return",))
+            if any(r is not None and r > beginning[0] for r in (evaluation, seen.mean)):
+                break
+            value = seen.metric(names)
+            if value is not None:
+                if not is_bad(seen, value):
+                    break
+                values.append(value)
+            evaluated += evaluation is not None
+            covered = self.rows[-1].row["env_steps"] - seen.since
+            if min(len(values), evaluated) >= n and covered >= env_steps:
+                return values[::-1]
+        return []
+
+
+class Health:
+    """Judges the running trials of a search.
+
+    Args:
+        budget: env_steps of a full trial
+        least_entropy: below it a policy has collapsed (`least_entropy`); None: nobody can tell
+    """
+
+    def __init__(self, budget: int, least_entropy: float | None = None) -> None:
+        self.budget = budget
+        self.least_entropy = least_entropy
+        self.trials: dict[Leg, Trial] = {}
+        self.rules = {
+            "out of memory": self._out_of_memory,
+            "diverged": self._exploding,
+            "entropy collapse": self._entropy_collapse,
+            "KL blow-up": self._kl_blow_up,
+            "dead value function": self._dead_value_function,
+            "return frozen": self._return_frozen,
+            "throughput collapse": self._throughput_collapse,
+        }
+
+    def judge(self, leg: Leg, row: Mapping[str, Any], returns: Collection[float]) -> Stop | None:
+        """Take a training's row, and return how its trial ends; None: it goes on.
+
+        Args:
+            leg: number of the trial, and seed
+            row: of the history
+            returns: of the training episodes that ended in it, in their order
+        """
+        trial = self.trials.setdefault(leg, Trial())
+        trial.add(row, returns)
+        for kind, rule in self.rules.items():
+            if found := rule(trial):
+                return Stop(STATES[kind], f"{kind}: {found} at {row['env_steps']:,} env_steps")
+        return None
+
+    def forget(self, number: int) -> None:
+        """Drop a trial that has ended."""
+        for leg in [leg for leg in self.trials if leg[0] == number]:
+            del self.trials[leg]
+
+    def restore(
+        self, history: pd.DataFrame, episodes: pd.DataFrame, trials: Collection[int]
+    ) -> None:
+        """Take the recorded rows of the trials that a resumed search goes on with."""
+        history = history[(history["role"] == "tune") & history["trial"].isin(trials)]
+        episodes = episodes[(episodes["role"] == "tune") & episodes["trial"].isin(trials)]
+        groups = episodes.groupby(["trial", "seed", "iteration"])["episode_return"]
+        returns = {key: values.tolist() for key, values in groups}
+        for _, series in history.iterrows():
+            row = {str(name): value for name, value in series.items()}
+            leg = (row["trial"], row["seed"])
+            ended = returns.get((*leg, row["iteration"]), [])
+            self.trials.setdefault(leg, Trial()).add(row, ended)
+
+    # The rules: each returns what it found, or None
+
+    def _exploding(self, trial: Trial) -> str | None:
+        limit = EXPLODING * max(1.0, trial.rows[-1].largest)
+
+        def is_bad(seen: Seen, value: float) -> bool:
+            return abs(value) > limit
+
+        def is_bad_square(seen: Seen, value: float) -> bool:
+            return value > limit**2
+
+        for name in (*SQUARED_ERRORS, *VALUES):
+            judge = is_bad_square if name in SQUARED_ERRORS else is_bad
+            values = trial.hopeless((name,), judge, 0.2 * self.budget, 2)
+            if values and abs(values[-1]) >= abs(values[0]):
+                return f"exploding {name}, {values[-1]:.2g}"
+        return None
+
+    def _entropy_collapse(self, trial: Trial) -> str | None:
+        least = self.least_entropy
+        if least is None:
+            return None
+        values = trial.hopeless(ENTROPY, lambda _, v: v < least, 0.2 * self.budget, 3)
+        return f"{values[-1]:.2g} < {least:.2g} nats" if values else None
+
+    def _kl_blow_up(self, trial: Trial) -> str | None:
+        values = trial.hopeless(KL, lambda _, v: v > LARGEST_KL, 0.2 * self.budget, 3)
+        return f"{values[-1]:.2g} > {LARGEST_KL:g} nats an update" if values else None
+
+    def _dead_value_function(self, trial: Trial) -> str | None:
+        def is_bad(seen: Seen, value: float) -> bool:
+            return value < LEAST_EXPLAINED and (seen.varied or seen.mean is None)
+
+        values = trial.hopeless(EXPLAINED_VARIANCE, is_bad, 0.5 * self.budget, 4)
+        return f"explained variance {values[-1]:.2g}" if values else None
+
+    def _return_frozen(self, trial: Trial) -> str | None:
+        """Every evaluation has the same starts, so only a policy that stands still repeats one.
+
+        At a floor where the trial began, it may as well be waiting for its first reward.
+        """
+        last, beginning = trial.rows[-1].row, trial.beginning()
+        if beginning is None or "eval_return" not in last:
+            return None
+        mean, error = beginning
+
+        def is_bad(seen: Seen, value: float) -> bool:
+            same = value == last["eval_return"] and seen.row["eval_std"] == last["eval_std"]
+            return same and value < mean - 2 * error
+
+        values = trial.hopeless(("eval_return",), is_bad, 0.5 * self.budget, 5)
+        return f"{values[-1]:.6g} again and again, {mean:.6g} at first," if values else None
+
+    def _throughput_collapse(self, trial: Trial) -> str | None:
+        """Contention slows all trials; with none to compare to, nobody can tell."""
+        pace = _pace(trial)
+        if pace is None or pace[0] >= SLOW:
+            return None
+        slow = trial.rows[-SLOW_ROWS:]
+        since = trial.rows[-SLOW_ROWS - 1].row
+        others = [
+            theirs[1]
+            for other in self.trials.values()
+            if other is not trial
+            and other.rows[-1].row["timestamp"] > since["timestamp"]
+            and (theirs := _pace(other)) is not None
+        ]
+        if slow[-1].row["time"] - since["time"] < SLOW_SECONDS or max(others, default=0.0) < 0.5:
+            return None
+        speed = slow[-1].row["env_steps_per_second"]
+        return f"{speed:.3g} env_steps a second, {pace[0]:.1%} of its own median,"
+
+    def _out_of_memory(self, trial: Trial) -> str | None:
+        """Stop the largest trial before the machine is full, if trials are what fills it.
+
+        A trial that has not grown may have got a worker that is large since an earlier one.
+        """
+        in_use = trial.rows[-1].row.get("memory_in_use", 0.0)
+        sizes = [other.rows[-1].row.get("memory", 0.0) for other in self.trials.values()]
+        own = trial.rows[-1].row.get("memory", 0.0)
+        grown = own > GROWN * trial.rows[0].row.get("memory", 0.0)
+        if in_use < FULL or own < max(sizes) or sum(sizes) < in_use / 2 or not grown:
+            return None
+        return f"the worker took {own:.0%} of a machine that was {in_use:.0%} full,"
+
+
+def _pace(trial: Trial) -> tuple[float, float] | None:
+    """Return the highest and the last speed of the last rows, as parts of the median before.
+
+    Only rows with updates count: before them, an agent that explores is many times as fast.
+    None: there are too few.
+    """
+    rows = trial.rows[-MEDIAN_ROWS:]
+    if not all(seen.learned for seen in rows[-SLOW_ROWS - 1 :]):
+        return None
+    speeds = [seen.row["env_steps_per_second"] for seen in rows if seen.learned]
+    if len(speeds) < 2 * SLOW_ROWS + 1:
+        return None
+    median = statistics.median(speeds[:-SLOW_ROWS])
+    return max(speeds[-SLOW_ROWS:]) / median, speeds[-1] / median
+
+
+def least_entropy(space: spaces.Space[Any]) -> float | None:
+    """Return the entropy, in nats, below which a policy in this action space tries nothing.
+
+    Choices: `COLLAPSED` of the entropy of a uniform policy. Box: that of normal distributions with
+    the deviation `COLLAPSED` of half of the ranges, ranges above 2 taken as 2: some agents act in
+    [-1, 1] and scale it. None for other spaces, and without bounds.
+    """
+    import numpy as np
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        choices = [int(space.n)]
+    elif isinstance(space, spaces.MultiDiscrete):
+        choices = [int(n) for n in space.nvec.reshape(-1)]
+    elif isinstance(space, spaces.MultiBinary):
+        choices = [2] * math.prod(space.shape)
+    elif isinstance(space, spaces.Box) and space.is_bounded():
+        deviation = COLLAPSED * np.minimum((space.high - space.low) / 2, 1.0)
+        return float(np.sum(0.5 * np.log(2 * np.pi * np.e) + np.log(deviation)))
+    else:
+        return None
+    return COLLAPSED * sum(map(math.log, choices))
+
+
+def make_health(spec: SearchSpec) -> Health:
+    """Return the judge of a search."""
+    from rltune.agents.envs import make_env
+
+    env = make_env(spec.env, env_kwargs=spec.env_kwargs)
+    try:
+        return Health(spec.budget, least_entropy(env.action_space))
+    finally:
+        env.close()  # type: ignore[no-untyped-call]
