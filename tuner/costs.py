@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ COUNT_SLOPE, COEFFICIENT_SLOPE, CHOICE_STEP = 0.3, 0.05, 0.3
 WORK_SLOPE, WORK_SPREAD = 0.3, 0.3  # of updates, and of samples, per environment step
 LEVEL = 10.0  # before the first trial, a step may cost anything
 BEND, BEND_LENGTH = 0.3, 2.0  # what is not a power law: its size, and the log units over which
+LEAST_LEARNING = 0.02  # part of a trial: below it, updates don't show in the price
 NOISES = (0.03, 0.1, 0.3)  # of one trial's price, relative; the data choose
 
 
@@ -40,14 +42,16 @@ class CostModel:
 
     Args:
         space: what is searched. Values beyond its dimensions count too, where they differ.
+        budget: env_steps of a full trial; there is no update before `learning_starts` of them
 
     Attributes:
         error: typical relative error of a prediction, each trial predicted from the others (the
             median); None with fewer than two trials
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, budget: int | None = None) -> None:
         self.space = space
+        self.budget = budget or space.budget
         self.error: float | None = None
         self._features: list[_Feature] = []
         self._x: Array = np.zeros((0, 0))
@@ -66,7 +70,7 @@ class CostModel:
         if not seen:
             return self
         configs = [config for config, _ in seen]
-        self._features = _features(self.space, configs)
+        self._features = _features(self.space, self.budget, configs)
         self._x = self._matrix(configs)
         y = np.log([seconds for _, seconds in seen])
         kernel, residual = self._kernel(self._x), y - self._prior(self._x)
@@ -129,7 +133,7 @@ class _Feature:
     bends: bool = False
 
 
-def _features(space: Space, configs: Sequence[Config]) -> list[_Feature]:
+def _features(space: Space, budget: int | None, configs: Sequence[Config]) -> list[_Feature]:
     """Return the features of the dimensions, of what else differs, and of the work per step."""
     features: list[_Feature] = []
     others = {name: None for config in configs for name in config if name not in space.dimensions}
@@ -149,9 +153,8 @@ def _features(space: Space, configs: Sequence[Config]) -> list[_Feature]:
             features.append(_count(name))
         elif not all(isinstance(value, float) for value in values):
             features += _choices(name, values)
-    updates = _Feature(_log_updates, WORK_SPREAD, WORK_SLOPE, bends=True)
-    samples = _Feature(_log_samples, WORK_SPREAD, WORK_SLOPE, bends=True)
-    return [*features, updates, samples]
+    work = (partial(_log_updates, budget), partial(_log_samples, budget))
+    return [*features, *(_Feature(read, WORK_SPREAD, WORK_SLOPE, bends=True) for read in work)]
 
 
 def _count(name: str) -> _Feature:
@@ -204,17 +207,20 @@ def _log(value: Any) -> float:
     return math.log(max(value, 1.0))
 
 
-def _log_updates(config: Config) -> float:
+def _log_updates(budget: int | None, config: Config) -> float:
     """Return the log of the minibatches per environment step; 0 where nothing tells."""
     if "n_epochs" in config:
-        return math.log(max(_number(config, "n_epochs"), 1) / _number(config, "batch_size"))
-    steps, every = _number(config, "gradient_steps"), _number(config, "train_freq")
-    return math.log(max(steps, 1) / every) if config.get("gradient_steps", 1) >= 0 else 0.0
+        return math.log(_number(config, "n_epochs") / _number(config, "batch_size"))
+    every = _number(config, "train_freq")
+    steps = every if config.get("gradient_steps") == -1 else _number(config, "gradient_steps")
+    warm_up = config.get("learning_starts")
+    learning = 1 - warm_up / budget if budget and isinstance(warm_up, int) else 1.0
+    return math.log(steps / every * max(learning, LEAST_LEARNING))
 
 
-def _log_samples(config: Config) -> float:
+def _log_samples(budget: int | None, config: Config) -> float:
     """Return the log of the samples learned from per environment step; 0 where nothing tells."""
-    return _log_updates(config) + math.log(_number(config, "batch_size"))
+    return _log_updates(budget, config) + math.log(_number(config, "batch_size"))
 
 
 def _number(config: Config, name: str) -> float:
