@@ -2,9 +2,9 @@
 
 A Gaussian process on the logarithm, so that costs that multiply add up. What is known before the
 first trial is in the prior: numbers that count something (epochs, steps, sizes) and choices change
-the price, coefficients (a learning rate, a discount) hardly do, and updates per environment step
-do most of all. See Rasmussen & Williams, "Gaussian Processes for Machine Learning" (2006), 2.7 for
-the linear part and 5.4.2 for leaving one out.
+the price, coefficients (a learning rate, a discount) hardly do, and the updates and samples per
+environment step do most of all. See Rasmussen and Williams, "Gaussian Processes for Machine
+Learning" (2006): 2.7 for the linear part, 5.4.2 for leaving one out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +29,10 @@ MAX_TRIALS = 100  # the latest ones; a fit takes the cube of it
 # Prior standard deviations of the slopes: in log seconds per log unit of a count, per unit of a
 # range scaled to [0, 1], per choice.
 COUNT_SLOPE, COEFFICIENT_SLOPE, CHOICE_STEP = 0.3, 0.05, 0.3
-WORK_SLOPE, WORK_SPREAD = 0.3, 0.3  # of updates, and of samples, per environment step
+WORK_SLOPE, WORK_SPREAD = 0.45, 0.3  # of updates, and of samples, per environment step
+STEP_IN_UPDATES, STEP_IN_SAMPLES = 0.03, 10.0  # about what a step without any update costs
 LEVEL = 10.0  # before the first trial, a step may cost anything
 BEND, BEND_LENGTH = 0.3, 2.0  # what is not a power law: its size, and the log units over which
-LEAST_LEARNING = 0.02  # part of a trial: below it, updates don't show in the price
 NOISES = (0.03, 0.1, 0.3)  # of one trial's price, relative; the data choose
 
 
@@ -42,7 +41,7 @@ class CostModel:
 
     Args:
         space: what is searched. Values beyond its dimensions count too, where they differ.
-        budget: env_steps of a full trial; there is no update before `learning_starts` of them
+        budget: env_steps of a full trial; some agents only collect at first, which is cheap
 
     Attributes:
         error: typical relative error of a prediction, each trial predicted from the others (the
@@ -57,22 +56,28 @@ class CostModel:
         self._x: Array = np.zeros((0, 0))
         self._weights: Array = np.zeros(0)
 
-    def fit(self, configs: Sequence[Config], seconds_per_step: Sequence[float]) -> CostModel:
+    def fit(
+        self,
+        configs: Sequence[Config],
+        seconds_per_step: Sequence[float],
+        env_steps: Sequence[int] | None = None,
+    ) -> CostModel:
         """Learn from trials; those without a positive price are left out.
 
         Args:
-            configs: configurations, full ones or the active dimensions alone
+            configs: configurations, with their fixed and derived values
             seconds_per_step: of each, seconds of training and evaluation per environment step
+            env_steps: how far each got; None: the whole budget
         """
-        pairs = zip(configs, seconds_per_step, strict=True)
-        seen = [(c, s) for c, s in pairs if math.isfinite(s) and s > 0][-MAX_TRIALS:]
+        steps = [self.budget] * len(configs) if env_steps is None else env_steps
+        rows = zip(configs, seconds_per_step, steps, strict=True)
+        seen = [row for row in rows if math.isfinite(row[1]) and row[1] > 0][-MAX_TRIALS:]
         self.error, self._weights = None, np.zeros(0)
         if not seen:
             return self
-        configs = [config for config, _ in seen]
-        self._features = _features(self.space, self.budget, configs)
-        self._x = self._matrix(configs)
-        y = np.log([seconds for _, seconds in seen])
+        self._features = _features(self.space, [config for config, _, _ in seen])
+        self._x = self._matrix([config for config, _, _ in seen], [n for _, _, n in seen])
+        y = np.log([seconds for _, seconds, _ in seen])
         kernel, residual = self._kernel(self._x), y - self._prior(self._x)
         best = -math.inf
         for noise in NOISES:
@@ -87,17 +92,25 @@ class CostModel:
             self.error = float(np.median(np.expm1(left_out)))
         return self
 
-    def predict(self, configs: Sequence[Config]) -> Array:
-        """Return the seconds per environment step of each; NaN while no trial is known."""
+    def predict(self, configs: Sequence[Config], env_steps: int | None = None) -> Array:
+        """Return the seconds per environment step of each; NaN while no trial is known.
+
+        Args:
+            configs: as in `fit`
+            env_steps: how far they are to run; None: the whole budget
+        """
         if not len(self._weights):
             return np.full(len(configs), math.nan)
-        x = self._matrix(configs)
+        x = self._matrix(configs, [env_steps or self.budget] * len(configs))
         log: Array = self._prior(x) + self._kernel(x, self._x) @ self._weights
         return np.exp(log)
 
-    def _matrix(self, configs: Sequence[Config]) -> Array:
+    def _matrix(self, configs: Sequence[Config], env_steps: Sequence[int | None]) -> Array:
         """Return the features, a row per configuration."""
-        rows = [[feature.read(config) for feature in self._features] for config in configs]
+        rows = [
+            [feature.read(config, steps) for feature in self._features]
+            for config, steps in zip(configs, env_steps, strict=True)
+        ]
         return np.array(rows, float).reshape(len(configs), len(self._features))
 
     def _prior(self, x: Array) -> Array:
@@ -121,19 +134,19 @@ class _Feature:
     """A number read from a configuration, and what is believed about its influence.
 
     Attributes:
-        read: the number
+        read: the number, from a configuration and how many env_steps it runs
         spread: prior standard deviation of its slope
         mean: prior mean of its slope
         bends: whether its influence may be no power law
     """
 
-    read: Callable[[Config], float]
+    read: Callable[[Config, int | None], float]
     spread: float
     mean: float = 0.0
     bends: bool = False
 
 
-def _features(space: Space, budget: int | None, configs: Sequence[Config]) -> list[_Feature]:
+def _features(space: Space, configs: Sequence[Config]) -> list[_Feature]:
     """Return the features of the dimensions, of what else differs, and of the work per step."""
     features: list[_Feature] = []
     others = {name: None for config in configs for name in config if name not in space.dimensions}
@@ -153,12 +166,12 @@ def _features(space: Space, budget: int | None, configs: Sequence[Config]) -> li
             features.append(_count(name))
         elif not all(isinstance(value, float) for value in values):
             features += _choices(name, values)
-    work = (partial(_log_updates, budget), partial(_log_samples, budget))
+    work = (_log_updates, _log_samples)
     return [*features, *(_Feature(read, WORK_SPREAD, WORK_SLOPE, bends=True) for read in work)]
 
 
 def _count(name: str) -> _Feature:
-    return _Feature(lambda config: _log(config.get(name)), COUNT_SLOPE, bends=True)
+    return _Feature(lambda config, _: _log(config.get(name)), COUNT_SLOPE, bends=True)
 
 
 def _coefficient(dimension: Dimension) -> _Feature:
@@ -167,7 +180,7 @@ def _coefficient(dimension: Dimension) -> _Feature:
     low, high = internal.low, internal.high
     scale: Callable[[float], float] = math.log if internal.log else float
 
-    def read(config: Config) -> float:
+    def read(config: Config, env_steps: int | None) -> float:
         value = config.get(dimension.name)
         if not dimension.contains(value):
             return 0.0
@@ -182,11 +195,11 @@ def _choices(name: str, values: Sequence[Any]) -> list[_Feature]:
     texts = list(dict.fromkeys(map(str, values)))
 
     def of(text: str) -> _Feature:
-        return _Feature(lambda config: float(str(config.get(name)) == text), CHOICE_STEP)
+        return _Feature(lambda config, _: float(str(config.get(name)) == text), CHOICE_STEP)
 
     features = [of(text) for text in texts]
     if any(_weights(value) for value in values):
-        size = _Feature(lambda c: _log(_weights(c.get(name))), COUNT_SLOPE, bends=True)
+        size = _Feature(lambda c, _: _log(_weights(c.get(name))), COUNT_SLOPE, bends=True)
         features.append(size)
     return features
 
@@ -207,20 +220,26 @@ def _log(value: Any) -> float:
     return math.log(max(value, 1.0))
 
 
-def _log_updates(budget: int | None, config: Config) -> float:
-    """Return the log of the minibatches per environment step; 0 where nothing tells."""
+def _log_updates(config: Config, env_steps: int | None) -> float:
+    """Return the log of an environment step's price, in updates: a little, and its updates."""
+    return math.log(STEP_IN_UPDATES + _updates(config, env_steps))
+
+
+def _log_samples(config: Config, env_steps: int | None) -> float:
+    """Return the log of an environment step's price, in samples of a minibatch."""
+    samples = _updates(config, env_steps) * _number(config, "batch_size")
+    return math.log(STEP_IN_SAMPLES + samples)
+
+
+def _updates(config: Config, env_steps: int | None) -> float:
+    """Return the minibatches per environment step, as far as the usual names tell."""
     if "n_epochs" in config:
-        return math.log(_number(config, "n_epochs") / _number(config, "batch_size"))
+        return _number(config, "n_epochs") / _number(config, "batch_size")
     every = _number(config, "train_freq")
     steps = every if config.get("gradient_steps") == -1 else _number(config, "gradient_steps")
-    warm_up = config.get("learning_starts")
-    learning = 1 - warm_up / budget if budget and isinstance(warm_up, int) else 1.0
-    return math.log(steps / every * max(learning, LEAST_LEARNING))
-
-
-def _log_samples(budget: int | None, config: Config) -> float:
-    """Return the log of the samples learned from per environment step; 0 where nothing tells."""
-    return _log_updates(budget, config) + math.log(_number(config, "batch_size"))
+    starts = config.get("learning_starts")
+    learning = 1 - starts / env_steps if env_steps and isinstance(starts, int) else 1.0
+    return steps / every * max(learning, 0.0)
 
 
 def _number(config: Config, name: str) -> float:
