@@ -140,9 +140,9 @@ class Meter:
 
 def measure(spec: SearchSpec, config: Mapping[str, Any], seconds: float) -> Measurement:
     """Train a configuration for about so many seconds, and foresee the rest of its trial."""
-    ends = time.perf_counter() + seconds
     warm_up = min(int(config.get("learning_starts") or 0), spec.budget)
     with contextlib.closing(_Run(spec, config)) as run:
+        ends = time.perf_counter() + seconds
         run.train(warm_up, ends - (1 - WARM_UP_SHARE) * seconds)
         collecting = run.rate(0, warm_up)
         if run.env_steps >= warm_up:
@@ -174,7 +174,7 @@ class _Run:
             env_kwargs=spec.env_kwargs,
         )
         every = getattr(getattr(self.agent, "algorithm", None), "update_every", SLICE)
-        self.slice = max(int(every), SLICE)  # whole updates: half of one has no price
+        self.slice = max(int(every), SLICE)
         self.slices: list[tuple[int, int, Cost]] = []  # env_steps before and after, and the cost
         self.evaluations: list[tuple[int, Cost]] = []  # the longest episode, and the cost
 
@@ -186,8 +186,13 @@ class _Run:
         self.agent.close()
 
     def train(self, until: int, ends: float) -> None:
-        """Train and evaluate until there are so many env_steps, or until the time is up."""
-        while self.env_steps < until and time.perf_counter() < ends:
+        """Train and evaluate until there are so many env_steps, or the time is up; once at least.
+
+        A slice is never cut: half an update has no price.
+        """
+        is_first = True
+        while self.env_steps < until and (is_first or time.perf_counter() < ends):
+            is_first = False
             before = self.env_steps
             points = [point for point in self.spec.evaluate_at if point > before]
             point = min([before + self.slice, until, *points[:1]])
@@ -255,7 +260,7 @@ class _Run:
         from rltune.agents.make_env import make_env
 
         env = make_env(self.spec.env, env_kwargs=self.spec.env_kwargs)
-        env.close()
+        env.close()  # type: ignore[no-untyped-call]
         return (env.spec and env.spec.max_episode_steps) or math.inf
 
     def _memory_to_come(self) -> int:
