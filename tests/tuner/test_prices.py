@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rltune
 from rltune.answer import Circumstances
 from rltune.answer_text import search_warnings
+from rltune.asha import make_scheduler
+from rltune.driver import Driver
+from rltune.history import HistoryWriter
 from rltune.prices import Prices
+from rltune.rundir import RunDir
+from rltune.search_view import SearchView
 from rltune.space import Space
 from rltune.study import MAX_REFUSALS, SearchStudy, Start
+from rltune.tracking import Tracker
+from rltune.trainable import Result
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})
 DEFAULT = Start("default", {"n_epochs": 20, "lr": 1e-3})
@@ -78,3 +87,39 @@ def test_the_answer_says_what_was_not_started() -> None:
         "3 proposals were not started: each would have taken longer than the time left."
     )
     assert not any("not started" in line for line in search_warnings(Circumstances()))
+
+
+def test_the_driver_starts_no_trial_that_it_has_no_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the space needs 1,000 s to its first rung, and some 560 s are left."""
+    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    space = {"space": {"quality": {"uniform": [0, 1]}, "sleep": {"choice": [0.01, 1.0]}}}
+    search = rltune.Search(
+        "toy:ToyAgent", "toy:ToyEnv", space, budget=900, trials=30, time_limit=3600, wandb="off",
+        tournament=False, sampler="random", storage_path=tmp_path, name="run",
+    )  # fmt: skip
+    spec = search.spec
+    run = RunDir.create(search.path, spec.to_dict())
+    study = SearchStudy(run.study_path, search.space, sampler="random", starts=search.starts)
+    scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    view = SearchView("run", spec.agent, spec.env, spec.budget, trials=spec.trials)
+    history, tracker = HistoryWriter(run.path), Tracker(run, mode="off")
+    driver = Driver(
+        spec, run, study, scheduler, history, tracker, view, slots=1, started=time.time() - 3000
+    )
+    started = []
+    while (task := driver.next_job()) is not None:
+        started.append(task["config"]["sleep"])
+        price = 10 * started[-1] if len(started) > 1 else 0.1  # the default sleeps 0 seconds
+        for i, point in enumerate(spec.points):
+            row = {"env_steps": point, "time": price * point}
+            finished = point == spec.budget
+            if driver.on_result(task["job"], Result(i + 1, row, [], 1.0, 1.0, finished)):
+                break
+    history.close()
+    assert len(started) == 30  # cheap ones went on to be proposed
+    assert driver.prices.refused > 5
+    assert 1.0 not in started[9:]  # its price is known by then
+    assert driver.view.seconds_left() == 0
