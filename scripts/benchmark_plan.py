@@ -25,8 +25,8 @@ SEARCHES = {
     "ppo": ["ppo", "--env", "CartPole-v1", "--budget", "1e4", "--trials", "12", *SHORT],
     "a2c": ["a2c", "--env", "CartPole-v1", "--budget", "1e4", "--trials", "12", *SHORT],
     "dqn": ["dqn", "--env", "CartPole-v1", "--budget", "5e3", "--trials", "10", *SHORT],
-    "td3": ["td3", "--env", "Pendulum-v1", "--budget", "3e3", "--trials", "10", *SHORT],
-    "sac": ["sac", "--env", "Pendulum-v1", "--budget", "2e3", "--trials", "10", *SHORT],
+    "td3": ["td3", "--env", "Pendulum-v1", "--budget", "3e3", "--trials", "8", *SHORT],
+    "sac": ["sac", "--env", "Pendulum-v1", "--budget", "2e3", "--trials", "8", *SHORT],
 }
 
 

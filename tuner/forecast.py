@@ -153,7 +153,6 @@ def forecast(
     wall_about = About.of(walls, wall_error + unsure)
     if limit is not None:
         wall_about = About(*(min(v, limit) for v in vars(wall_about).values()))
-    hours = spec.gpus_per_trial / 3600
     memory = max(one.measured.memory for one in measured)
     return Forecast(
         trials=trials,
@@ -161,7 +160,7 @@ def forecast(
         env_steps=About.of(steps, 0.0),
         trial=About.of(wall, 0.0),
         cpu=About.of(cpus, error),
-        gpu=_times(wall_about, 3600 * hours * slots),
+        gpu=_times(wall_about, spec.gpus_per_trial * slots),
         wall=wall_about,
         memory=memory * slots,
         memory_each=memory,
