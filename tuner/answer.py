@@ -60,6 +60,7 @@ class Circumstances:
     startup_trials: int = 0  # so many of the sampler's first proposals are random
     sampler: str = ""
     cut_by_time_limit: bool = False
+    not_started: int = 0  # proposals for which there was no time
 
 
 @dataclass(frozen=True, kw_only=True)

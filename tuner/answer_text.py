@@ -86,6 +86,13 @@ def search_warnings(circumstances: Circumstances) -> list[str]:
     lines = []
     if circumstances.cut_by_time_limit:
         lines.append("The time limit ended the search before all its trials had run.")
+    if n := circumstances.not_started:
+        each = "it" if n == 1 else "each"
+        was = "was" if n == 1 else "were"
+        lines.append(
+            f"{plural(n, 'proposal')} {was} not started: {each} would have taken longer than the "
+            "time left."
+        )
     full = circumstances.full_budget_trials
     if full is not None and full < FEW_FULL_TRIALS:
         lines.append(

@@ -25,6 +25,7 @@ def conclude(
     study: SearchStudy,
     scores: dict[tuple[int, int], float],
     defaults: dict[str, Any],
+    not_started: int = 0,
 ) -> dict[str, Any]:
     """Write best/ and return what wandb shows of it; empty when no trial ran its whole budget.
 
@@ -34,8 +35,9 @@ def conclude(
         study: its trials
         scores: of the tournament, by (trial, seed)
         defaults: the agent's own configuration
+        not_started: proposals for which there was no time
     """
-    answer = _answer(spec, study, scores) if spec.tournament else None
+    answer = _answer(spec, study, scores, not_started) if spec.tournament else None
     if answer is not None:
         run.write_yaml("best/answer.yaml", answer.to_dict())
     if answer is not None and answer.best is not None:
@@ -62,7 +64,9 @@ def conclude(
     }
 
 
-def _answer(spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], float]) -> Answer:
+def _answer(
+    spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], float], not_started: int
+) -> Answer:
     trials = study.trials()
     finalists = pick_finalists(trials, spec.finalists)
     seeds = test_seeds(spec.first_test_seed, spec.test_seeds)
@@ -79,6 +83,7 @@ def _answer(spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], 
             sampler=spec.sampler,
             cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)
             or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),
+            not_started=not_started,
         ),
     )
 

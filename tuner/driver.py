@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.answer import label
+from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, job_name, pick_finalists, test_seeds
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # Until trials have shown their speed, this part of the time limit is kept for the tournament.
 TOURNAMENT_SHARE = 0.4
+# Then as much as it is expected to take, and a little for starting and saving.
+TOURNAMENT_MARGIN = 1.1
 # However slow the trials are, the search itself gets the rest.
 MAX_TOURNAMENT_SHARE = 0.6
 # Time to write the answer and to close everything: seconds, and a part of the time limit.
@@ -119,11 +122,14 @@ class Driver:
         self.underway: dict[int, Underway] = {}
         self.asked = sum(t.state != "WAITING" for t in trials)
         self.space_exhausted = False
+        self.prices = Prices(study.space, spec.budget, _first_rung(scheduler, spec))
+        self.prices.restore(trials)
         self.scores = read_scores(run)
         self.tournament: Tournament | None = None
         self.tournament_is_final = False
         self.table_due = 0.0
         view.restore(Counter(t.state for t in trials))
+        view.slots = slots
         for record in trials:
             entrant = self._restored(record)
             self.noise.learn(record.number, entrant)
@@ -194,7 +200,7 @@ class Driver:
                     return trial, seed
         if not self._more_trials():
             return None
-        asked = self.study.ask()
+        asked = self.study.ask(self._is_affordable)
         if asked is None:
             self.space_exhausted = True
             return None
@@ -296,6 +302,7 @@ class Driver:
             flight.env_steps,
             result.objective,
             seed=flight.task["seed"],
+            seconds=flight.seconds,
         )
         return judge(flight, result)
 
@@ -341,6 +348,8 @@ class Driver:
             self.tracker.log(task["number"], task["seed"], task["role"], row)
         flight.env_steps = row["env_steps"]
         flight.seconds = row["time"]
+        if not flight.is_test:
+            self.prices.observe(task["number"], flight.config, flight.seconds, flight.env_steps)
 
     def _judge(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the search; return whether the job ends."""
@@ -496,8 +505,8 @@ class Driver:
             return deadline
         assert self.spec.time_limit is not None
         share = TOURNAMENT_SHARE
-        if rate := self.view.rate():
-            share = self.view.test_runs * self.spec.budget / rate / self.spec.time_limit
+        if (tests := self.view.tests_seconds()) is not None:
+            share = TOURNAMENT_MARGIN * tests / self.spec.time_limit
         return deadline - min(share, MAX_TOURNAMENT_SHARE) * self.spec.time_limit
 
     def _expect_tests(self) -> None:
@@ -506,10 +515,17 @@ class Driver:
             return
         trials = self.study.trials()
         complete = sum(trial.state == "COMPLETE" for trial in trials)
-        finalists = len(pick_finalists(trials, self.spec.finalists))
+        finalists = pick_finalists(trials, self.spec.finalists)
         # The best may turn out to be among the references; until there are some, assume not.
-        finalists += max(0, self.spec.finalists - complete)
-        self.view.test_runs = finalists * self.spec.test_seeds
+        count = len(finalists) + max(0, self.spec.finalists - complete)
+        self.view.test_runs = count * self.spec.test_seeds
+        prices = [self.prices.seconds(finalist.config) for finalist in finalists]
+        known = [price for price in prices if price is not None]
+        self.view.test_seconds = sum(known) / len(known) if known else None
+
+    def _is_affordable(self, config: dict[str, Any]) -> bool:
+        """Whether there is time to bring a trial to its first rung."""
+        return self.prices.affordable(config, self._search_deadline() - time.time())
 
     def _search_time_is_up(self) -> bool:
         return time.time() >= self._search_deadline()
@@ -549,6 +565,10 @@ ATTRS = (
     "retries",
     "traceback",
 )
+
+
+def _first_rung(scheduler: Scheduler, spec: SearchSpec) -> int:
+    return min((rung.budget for rung in scheduler.table()), default=spec.budget)
 
 
 def _summary(

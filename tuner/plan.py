@@ -1,4 +1,4 @@
-"""What a search is going to do, for `rltune run --dry-run`."""
+"""What a search is going to do and to cost, for `rltune run --dry-run` and `rltune plan`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rltune.objectives import describe
 from rltune.samplers import Proposer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from rltune.forecast import About, Forecast
     from rltune.seeds import SeedPlan
     from rltune.space import Space
     from rltune.spec import SearchSpec
@@ -80,3 +81,62 @@ def _seeds(plan: SeedPlan) -> str:
     for n in dict.fromkeys(plan.counts):
         texts.append(f"{plan.first} to {plan.first + n - 1}" if n > 1 else str(plan.first))
     return f"seed{'s' if plan.counts[0] > 1 else ''} {', then '.join(texts)}"
+
+
+def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
+    """Return what the search will cost, line by line."""
+    runs = f", then {_whole(found.runs)} re-trainings on test seeds" if spec.tournament else ""
+    lines = [
+        f"{spec.agent} on {spec.env}: {plural(found.trials, 'trial')} of up to "
+        f"{count(spec.budget)} env_steps{runs}",
+        f"{plural(found.slots, 'trial')} at once, each with {spec.cpus_per_trial:g} CPU and "
+        f"{spec.gpus_per_trial:g} GPU, on device {spec.device}",
+        "",
+        f"a full trial, from {plural(len(found.measured), 'measurement')} in "
+        f"{duration(found.seconds)}:",
+    ]
+    for one in found.measured:
+        steps = "whole" if one.measured.is_whole else f"{count(one.measured.env_steps)} env_steps"
+        lines.append(f"  {_seconds(one.measured.likely.wall):>9}  {one.name} ({steps})")
+    lines += [
+        f"  {_seconds(found.trial.value):>9}  the mean over the space, most between "
+        f"{_seconds(found.trial.low)} and {_seconds(found.trial.high)}",
+        "",
+        f"the search, about      {'':12}between",
+        _row("env_steps", found.env_steps, count),
+        _row("CPU time", found.cpu, _hours),
+    ]
+    if spec.gpus_per_trial:
+        lines.append(_row("GPU time", found.gpu, _hours))
+    lines.append(_row("wall time", found.wall, duration))
+    workers = f"{plural(found.slots, 'worker')} of {found.memory_each / 1e9:.2g} GB"
+    lines.append(f"  {'memory':<12} {f'{found.memory / 1e9:.2g} GB':>10}    {workers}")
+    if found.money is not None:
+        lines.append(_row("money", found.money, lambda value: f"{value:,.2f}"))
+    lines.append("")
+    if spec.trials is None:
+        lines.append(f"The time limit leaves room for about {plural(found.trials, 'trial')}.")
+    elif found.is_cut:
+        lines.append("The time limit will end the search before all its trials have run.")
+    lines.append(
+        f"A predicted price was off by {found.error:.0%} (typically). The wall time holds if the "
+        "machine stays as busy as it was just now.".replace("%", " %")
+    )
+    return lines
+
+
+def _row(name: str, about: About, text: Callable[[float], str]) -> str:
+    return f"  {name:<12} {text(about.value):>10}    {text(about.low)} and {text(about.high)}"
+
+
+def _whole(about: About) -> str:
+    low, high = round(about.low), round(about.high)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _seconds(value: float) -> str:
+    return duration(value) if value >= 100 else f"{value:.2g} s"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2g} h" if seconds >= 3600 else duration(seconds)

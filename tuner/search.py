@@ -271,7 +271,10 @@ def drive(
             driver.write_trials_table(force=True)
             if not driver.stop_requested:
                 defaults = full_config(config_class, {})
-                tracker.search_finished(conclude(run, spec, study, driver.scores, defaults))
+                refused = driver.prices.refused
+                tracker.search_finished(
+                    conclude(run, spec, study, driver.scores, defaults, refused)
+                )
         except StorageError as error:
             raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
         finally:

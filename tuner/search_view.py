@@ -53,6 +53,7 @@ class RunningTrial:
     started: float
     first_steps: int
     updated: float
+    seconds: float = 0.0  # of the worker's time, those of before a resume included
     values: deque[float] = field(default_factory=lambda: deque(maxlen=CURVE_POINTS))
 
     @property
@@ -63,6 +64,8 @@ class RunningTrial:
     @property
     def rate(self) -> float | None:
         """Its env_steps per second, or None while it is unknown."""
+        if self.seconds > 0 and self.env_steps:
+            return self.env_steps / self.seconds
         seconds = self.updated - self.started
         return (self.env_steps - self.first_steps) / seconds if seconds > 0.5 else None
 
@@ -73,7 +76,8 @@ class SearchView:
 
     ``budget`` is in env_steps, times are in seconds; ``searched`` names the hyperparameters that
     the screen shows of a configuration (all when None); ``test_runs`` is the number of
-    re-trainings that are expected after the search, for the time that is left.
+    re-trainings that are expected after the search, ``test_seconds`` what one of them takes where
+    that is known, ``slots`` how many trainings run at once: for the time that is left.
     """
 
     name: str
@@ -85,6 +89,8 @@ class SearchView:
     seeds: int = 1  # of a trial that runs its whole budget
     searched: Collection[str] | None = None
     test_runs: int = 0
+    test_seconds: float | None = None
+    slots: int = 1
     started: float = field(default_factory=time.time)
     phase: str = "starting"  # then "search", "tournament", "stopping", "done"
 
@@ -103,8 +109,8 @@ class SearchView:
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self._steps: deque[tuple[float, int]] = deque()
-        self._ended_before = 0  # trials that an earlier process has seen end
-        self._phase_started = self.started
+        self._costs: list[tuple[int, float]] = []  # env_steps and seconds of each training
+        self._tried = 0  # trials that ended since then
 
     # What the driver tells
 
@@ -112,14 +118,13 @@ class SearchView:
         """Take over the trials that ended before a resume, by state."""
         with self.lock:
             self.states.update({state: n for state, n in states.items() if state in ENDED})
-            self._ended_before = self.ended
             self.env_steps += env_steps
 
     def begin(self, phase: str) -> None:
         """Enter a phase: "search", "tournament", "stopping" or "done"."""
         with self.lock:
             if phase != self.phase:
-                self.phase, self._phase_started = phase, time.time()
+                self.phase = phase
 
     def begin_tournament(
         self,
@@ -171,16 +176,22 @@ class SearchView:
             )
 
     def trial_progress(
-        self, number: int, env_steps: int, value: float | None = None, *, seed: int = 0
+        self,
+        number: int,
+        env_steps: int,
+        value: float | None = None,
+        *,
+        seed: int = 0,
+        seconds: float = 0.0,
     ) -> None:
-        """Take a training's env_steps so far, and its latest score where there is one."""
+        """Take a training's env_steps and seconds so far, and its latest score, if there is one."""
         now = time.time()
         with self.lock:
             trial = self.running.get((number, seed))
             if trial is None:
                 return
             self.env_steps += max(0, env_steps - trial.env_steps)
-            trial.env_steps, trial.updated = env_steps, now
+            trial.env_steps, trial.updated, trial.seconds = env_steps, now, seconds
             if value is not None:
                 trial.values.append(value)
             self._steps.append((now, self.env_steps))
@@ -190,7 +201,13 @@ class SearchView:
     def trial_paused(self, number: int, seed: int) -> None:
         """Take a training off that waits for the trial's other seeds, or has ended with them."""
         with self.lock:
-            self.running.pop((number, seed), None)
+            self._take_off(number, seed)
+
+    def _take_off(self, number: int, seed: int) -> RunningTrial | None:
+        trial = self.running.pop((number, seed), None)
+        if trial is not None and trial.role == "tune" and trial.rate:
+            self._costs.append((trial.env_steps, trial.env_steps / trial.rate))
+        return trial
 
     def trial_ended(
         self,
@@ -203,7 +220,8 @@ class SearchView:
     ) -> None:
         """Take a training off; ``state`` is COMPLETE, PRUNED or FAIL."""
         with self.lock:
-            trial = self.running.pop((number, seed), None)
+            trial = self._take_off(number, seed)
+            self._tried += trial is None or trial.role == "tune"
             if trial is not None and trial.role == "test":
                 self.tests_done += 1
                 scores = self.test_scores.setdefault(number, {})
@@ -285,18 +303,55 @@ class SearchView:
             for trial in self.running.values()
         )
 
+    def tests_seconds(self) -> float | None:
+        """Return about how long all re-trainings take side by side; None while it is unknown."""
+        with self.lock:
+            each = self._full_seconds() if self.test_seconds is None else self.test_seconds
+            return None if each is None else self.test_runs * each / self.slots
+
     def _estimate(self) -> float | None:
-        under_way = self._under_way()
-        rate = self.rate()
-        tests = max(0.0, self.test_runs - self.tests_done)
-        if self.phase == "tournament":
-            return (tests - under_way) * self.budget / rate if rate else None
-        done_here = self.ended - self._ended_before + under_way
-        if self.trials is None or done_here < 0.5 or (tests and not rate):
+        """Return the seconds that the rest takes: what runs at its own speed, the rest at a mean.
+
+        Nobody is sure of a full trial, so a trial to come costs what those before it have cost,
+        the ones that were stopped early included.
+        """
+        running = [self._seconds_to_go(trial) for trial in self.running.values()]
+        under_way = [seconds for seconds in running if seconds is not None]
+        tests = sum(trial.role == "test" for trial in self.running.values())
+        to_test = max(0, self.test_runs - self.tests_done - tests)
+        to_try = 0
+        if self.phase != "tournament":
+            if self.trials is None:
+                return None
+            trying = len({t.number for t in self.running.values() if t.role == "tune"})
+            to_try = max(0, self.trials - self.ended - trying) + len(running) - len(under_way)
+        full = self._full_seconds()
+        if full is None:
             return None
-        per_trial = (time.time() - self._phase_started) / done_here
-        search = max(0.0, self.trials - self.ended - under_way) * per_trial
-        return search + (tests * self.budget / rate if rate else 0.0)
+        spent = sum(seconds for _, seconds in self._costs)
+        trial = spent / self._tried if self._tried else full * self.seeds
+        test = full if self.test_seconds is None else self.test_seconds
+        work = sum(under_way) + to_try * trial + to_test * test
+        return max([work / self.slots, *under_way])
+
+    def _seconds_to_go(self, trial: RunningTrial) -> float | None:
+        """Return how long a training goes on: as far as those that got here before have gone."""
+        if not trial.rate:
+            return None
+        beyond = [steps for steps, _ in self._costs if steps > trial.env_steps]
+        is_full = trial.role == "test" or not beyond
+        end = trial.budget if is_full else sum(beyond) / len(beyond)
+        return max(0.0, end - trial.env_steps) / trial.rate
+
+    def _full_seconds(self) -> float | None:
+        """Return what a full training takes at the mean price of a step; None while unknown."""
+        costs = self._costs or [
+            (trial.env_steps, trial.env_steps / trial.rate)
+            for trial in self.running.values()
+            if trial.rate and trial.progress > 0.1
+        ]
+        rates = [seconds / steps for steps, seconds in costs if steps]
+        return self.budget * sum(rates) / len(rates) if rates else None
 
     def heartbeat(self) -> str:
         """Return the state of the search in a line."""

@@ -307,7 +307,8 @@ def _table(*columns: str, numbers_from: int = 99) -> Table:
 
 def _dimension(values: Mapping[str, Any] | None) -> str:
     """Return "log 1e-05 to 0.01" of a dimension written as {log: [1e-5, 0.01]}."""
-    for kind in ("uniform", "log", "int", "pow2", "one_minus_log"):
+    # int comes before log: beside {int: [4, 128]}, log is a flag.
+    for kind in ("uniform", "int", "log", "pow2", "one_minus_log"):
         if values and kind in values:
             low, high = values[kind]
             return f"{setting(low)} to {setting(high)}, {kind}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rltune.space import Space
 
 TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
+MAX_REFUSALS = 20  # proposals that the caller may refuse before there is no trial
 MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
 MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
 
@@ -125,11 +126,15 @@ class SearchStudy:
 
     # What to run
 
-    def ask(self) -> Asked | None:
+    def ask(self, accept: Callable[[dict[str, Any]], bool] | None = None) -> Asked | None:
         """Return the next trial: the starts in their order, then what the sampler proposes.
 
         A proposal satisfies every constraint and is no configuration that the study already has.
-        None: the space has no further one.
+        None: the space has no further one, or none was accepted.
+
+        Args:
+            accept: whether a proposed configuration may become a trial; starts always do. What it
+                refuses leaves no trace in the study.
         """
         trials = self._database.trials
         for trial in trials:
@@ -137,7 +142,7 @@ class SearchStudy:
                 self._database.start(trial)
                 return _asked(trial)
         known = {trial.user_attrs["hash"] for trial in trials}
-        draw = self._propose(trials, known)
+        draw = self._propose(trials, known, accept or (lambda config: True))
         if draw is None:
             return None
         config = self.space.resolve(draw.values)
@@ -169,15 +174,29 @@ class SearchStudy:
                 self._ended.pop(trial.number, None)
                 self._database.reopen(trial, {"reason": ""})
 
-    def _propose(self, trials: list[FrozenTrial], known: set[str]) -> Draw | None:
+    def _propose(
+        self,
+        trials: list[FrozenTrial],
+        known: set[str],
+        accept: Callable[[dict[str, Any]], bool],
+    ) -> Draw | None:
         draw: Draw | None = None
+        refused = 0
         for draw in self._proposer.draws(trials):
-            if self._is_new(draw.values, known):
+            if not self._is_new(draw.values, known):
+                continue
+            if accept(self.space.resolve(draw.values)):
                 return draw
+            refused += 1
+            # A grid goes on right there when it is resumed.
+            if refused == MAX_REFUSALS or self._proposer.name == "grid":
+                return None
         if self._proposer.name == "grid":
             return None  # it has been gone through
         values = self._unused(known, np.random.default_rng([self.seed, len(trials)]))
-        return None if values is None or draw is None else Draw(values, "random", draw.system_attrs)
+        if values is None or draw is None or not accept(self.space.resolve(values)):
+            return None
+        return Draw(values, "random", draw.system_attrs)
 
     def _is_new(self, values: Mapping[str, Any], known: set[str]) -> bool:
         """Whether the values make a valid configuration that the study doesn't have."""

@@ -67,6 +67,7 @@ class _State:
     """What a checkpoint remembers beside the agent."""
 
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     evaluations: list[float] = field(default_factory=list)
     last: dict[str, Any] | None = None  # the last result, as plain types
 
@@ -142,7 +143,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
     def _iterate(self, agent: AnyAgent) -> Result:
         task, state = self.task, self.state
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         before = agent.env_steps
         aim = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
         point = task["points"][aim]
@@ -159,6 +160,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             evaluation = agent.evaluate(task["eval_episodes"])
             state.evaluations.append(evaluation.mean)
         state.seconds += time.perf_counter() - started
+        state.cpu_seconds += time.process_time() - cpu_started
         row = {
             # An iteration that the deadline cut short keeps its number when it is completed later.
             "iteration": index + 1,
@@ -168,6 +170,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             "best_reward": chunk.best_reward,
             "episode_reward": chunk.episodes[-1].episode_return if chunk.episodes else None,
             "time": state.seconds,
+            "cpu_time": state.cpu_seconds,
             "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
             "timestamp": time.time(),
             **memory_shares(),

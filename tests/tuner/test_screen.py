@@ -189,6 +189,25 @@ def test_the_time_left_counts_trials_and_tests_and_keeps_to_the_limit(monkeypatc
     assert view.seconds_left() == pytest.approx(2 * 10)
 
 
+def test_the_time_left_goes_by_each_trials_own_speed():
+    view = new_view(trials=8, slots=2)
+    for number, env_steps, seconds in ((0, 50_000, 10.0), (1, 10_000, 2.0), (2, 10_000, 6.0)):
+        view.trial_started(number)
+        view.trial_progress(number, env_steps, seconds=seconds)
+        view.trial_ended(number, "COMPLETE" if env_steps == 50_000 else "PRUNED")
+    # Five to come at the mean price of the three, early stops included, two at once.
+    assert view.seconds_left() == pytest.approx(5 * 6 / 2)
+    view.trial_started(3)
+    view.trial_progress(3, 20_000, seconds=80.0)  # it costs 20 times as much as the first
+    # Who got beyond 20,000 went to the end: 30,000 more at its own speed take longer than the rest.
+    assert view.seconds_left() == pytest.approx(120)
+    view.trial_ended(3, "PRUNED")
+    view.test_runs, view.test_seconds = 4, 30.0
+    assert view.tests_seconds() == pytest.approx(4 * 30 / 2)
+    mean = (10 + 2 + 6 + 80) / 4
+    assert view.seconds_left() == pytest.approx((4 * mean + 4 * 30) / 2)
+
+
 def test_the_view_may_be_changed_while_it_is_drawn():
     view, stop, errors = busy_view(), threading.Event(), []
 

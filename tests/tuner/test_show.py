@@ -14,7 +14,7 @@ from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.history import HistoryWriter
 from rltune.rundir import RunDir
-from rltune.show import show
+from rltune.show import _dimension, show
 from rltune.trials_table import write_trials
 
 SPEC = {
@@ -250,3 +250,8 @@ def test_show_imports_none_of_the_heavy_libraries(search):
         [sys.executable, "-c", code, str(search.path)], capture_output=True, text=True, check=True
     )
     assert run.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_whole_number_on_a_logarithmic_scale_has_its_range():
+    assert _dimension({"int": [4, 128], "log": True}) == "4 to 128, int"
+    assert _dimension({"log": [1e-5, 0.01]}) == "1e-05 to 0.01, log"

@@ -37,6 +37,13 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.set_defaults(main=run_main)
+    add_search_flags(run)
+    run.add_argument("--dry-run", action="store_true", help="print the resolved plan and stop")
+    _add_resume(subparsers)
+
+
+def add_search_flags(run: argparse.ArgumentParser) -> None:
+    """Add the flags that describe a search."""
     run.add_argument("agent", help=AGENTS)
     what = run.add_argument_group("what is searched")
     what.add_argument("--env", help="gymnasium id, or module:Class of your own")
@@ -117,8 +124,9 @@ def add_parser(subparsers: Any) -> None:
     files.add_argument("--wandb-entity", metavar="NAME")
     files.add_argument("--wandb-group", metavar="NAME")
     _add_output(run)
-    run.add_argument("--dry-run", action="store_true", help="print the resolved plan and stop")
 
+
+def _add_resume(subparsers: Any) -> None:
     resume = subparsers.add_parser(
         "resume",
         help="go on with a search or a training that was stopped or killed",

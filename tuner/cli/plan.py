@@ -1,0 +1,79 @@
+"""`rltune plan`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rltune.agents.errors import UserError
+from rltune.cli.run import add_search_flags, make_search
+
+PLAN_HELP = """\
+Say what a search will cost, before it runs: env_steps, CPU and GPU time, wall time, memory, money.
+
+  rltune plan ppo --env CartPole-v1 --trials 30 --budget 5e4
+  rltune plan td3 --env HalfCheetah-v5 --time-limit 8h --concurrency 4 --price-per-hour 3.2
+  rltune plan ppo --env CartPole-v1 --json | jq .wall
+
+Takes every flag of `rltune run`. It trains some configurations of the space for a few seconds each,
+one at a time, and predicts the others from them; nothing is written.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="say what a search will cost",
+        description=PLAN_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(main=main)
+    add_search_flags(parser)
+    cost = parser.add_argument_group("what it costs")
+    cost.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="of measuring; default: 20"
+    )
+    cost.add_argument(
+        "--price-per-hour", type=float, metavar="X", help="of all machines together, for the money"
+    )
+    cost.add_argument("--json", action="store_true", help="everything, for programs")
+
+
+def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Measure, and print what the search would cost."""
+    if not args.seconds > 0:
+        raise UserError(f"--seconds must be above 0, not {args.seconds:g}.")
+    if args.price_per_hour is not None and not args.price_per_hour >= 0:
+        raise UserError(f"--price-per-hour must be 0 or more, not {args.price_per_hour:g}.")
+    search = make_search(args, extra)
+
+    from rltune.forecast import forecast, local_slots
+    from rltune.plan import forecast_lines
+    from rltune.search import full_config
+
+    def tell(line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{line} ...", end="", file=sys.stderr, flush=True)
+
+    found = forecast(
+        search.spec,
+        search.space,
+        search.starts,
+        full=lambda values: full_config(search.config_class, values),
+        slots=local_slots(search.spec),
+        seconds=args.seconds,
+        price_per_hour=args.price_per_hour,
+        tell=tell,
+    )
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    if args.json:
+        import json
+
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        print("\n".join(forecast_lines(search.spec, found)))
+    return 0

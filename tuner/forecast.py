@@ -1,0 +1,330 @@
+"""What a search will cost, before it runs: `rltune plan`.
+
+Some configurations are trained for a few seconds each (`measure.py`), the price of all others is
+predicted from them (`costs.py`), and the search is played through many times with its own scheduler
+and made-up scores: who is stopped where is chance, what it costs is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rltune.agents.errors import UserError
+from rltune.asha import make_scheduler
+from rltune.costs import CostModel
+from rltune.measure import Cost, Measurement, Meter
+
+if TYPE_CHECKING:
+    from rltune.space import Space
+    from rltune.spec import SearchSpec
+    from rltune.study import Start
+
+DRAWN = 200  # configurations whose price is predicted: the space in small
+# After the starts, configurations at these places of the prices predicted so far are measured.
+PLACES = (0.95, 0.05, 0.5, 0.75, 0.25, 0.9, 0.35, 0.6)
+AT_LEAST = 3  # of them
+PLAYED = 60  # searches
+START_LEAD = 1.0  # standard deviations by which starts are better than a configuration of chance
+NOISE = 0.5  # standard deviations of a score's noise, in those of the configurations' quality
+RAY_SECONDS = 4.0  # Ray's own start, and its end
+JOB_SECONDS = 0.1  # a worker's change to another trial, and what the driver does
+MOST_TRIALS = 2000  # that a time limit alone is assumed to allow
+
+
+@dataclass(frozen=True)
+class About:
+    """A number and how far it may be off."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | NDArray[Any], error: float) -> About:
+        """Return the mean, from the 10 % to the 90 % quantile, widened by a relative error."""
+        low, high = np.quantile(values, [0.1, 0.9])
+        mean = float(np.mean(values))
+        return cls(mean, float(low) / (1 + error), float(high) * (1 + error))
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A configuration with the seconds of a full trial."""
+
+    name: str
+    config: dict[str, Any]
+    measured: Measurement
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a search will cost. Times are in seconds, memory in bytes.
+
+    Attributes:
+        trials: that are played; with a time limit alone, as many as fit
+        runs: re-trainings of the tournament
+        env_steps: of trials and re-trainings
+        trial: wall seconds of a full trial of a configuration of the space
+        cpu, gpu: seconds of processors and of graphics cards; the latter are held, used or not
+        wall: from the command to the answer, on these resources
+        memory: of all workers together, and of one
+        money: at the price per hour that was given
+        slots: trials at once
+        measured: what was measured
+        error: typical relative error of a predicted price
+        is_cut: whether the time limit ends it
+        seconds: that measuring and playing took
+    """
+
+    trials: int
+    runs: About
+    env_steps: About
+    trial: About
+    cpu: About
+    gpu: About
+    wall: About
+    memory: int
+    memory_each: int
+    money: About | None
+    slots: int
+    measured: tuple[Priced, ...]
+    error: float
+    is_cut: bool
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, for JSON."""
+        return asdict(self)
+
+
+def forecast(
+    spec: SearchSpec,
+    space: Space,
+    starts: Sequence[Start],
+    *,
+    full: Callable[[dict[str, Any]], dict[str, Any]],
+    slots: int,
+    seconds: float = 20.0,
+    price_per_hour: float | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Forecast:
+    """Measure for about so many seconds and foresee the search.
+
+    Args:
+        spec: the search
+        space: what is searched
+        starts: the trials that come first
+        full: makes a whole configuration from values of the space
+        slots: trials at once
+        seconds: of measuring, without the start of the process
+        price_per_hour: of everything together
+        tell: is told what is being done
+
+    Raises:
+        UserError: nothing could be measured.
+    """
+    began = time.perf_counter()
+    rng = np.random.default_rng(spec.seed)
+    drawn = [full(space.resolve(space.sample(rng))) for _ in range(DRAWN)]
+    tell("starting a worker")
+    meter = Meter(spec)
+    with contextlib.closing(meter):
+        measured = _measure(meter, spec, space, starts, drawn, seconds, tell)
+    wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
+    cpu, cpu_error = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
+    own = [one.measured.likely for one in measured[: len(starts)]]
+    plays = _Plays(spec, own, np.stack([wall, cpu], axis=1), slots, meter.start_up)
+    trials = spec.trials or plays.trials_that_fit()
+    played = [plays.play(trials, np.random.default_rng([spec.seed, i])) for i in range(PLAYED)]
+    steps, walls, cpus, runs = (np.array(column) for column in zip(*played, strict=True))
+    # What is not known of evaluations, and of prices that were predicted and not measured.
+    unsure = float(np.mean([_spread(one.measured) for one in measured]))
+    error = cpu_error + unsure
+    limit = spec.time_limit
+    is_cut = limit is not None and float(walls.mean()) > limit
+    wall_about = About.of(walls, wall_error + unsure)
+    if limit is not None:
+        wall_about = About(*(min(v, limit) for v in vars(wall_about).values()))
+    memory = max(one.measured.memory for one in measured)
+    return Forecast(
+        trials=trials,
+        runs=About.of(runs, 0.0),
+        env_steps=About.of(steps, 0.0),
+        trial=About.of(wall, 0.0),
+        cpu=About.of(cpus, error),
+        gpu=_times(wall_about, spec.gpus_per_trial * slots),
+        wall=wall_about,
+        memory=memory * slots,
+        memory_each=memory,
+        money=None if price_per_hour is None else _times(wall_about, price_per_hour / 3600),
+        slots=slots,
+        measured=tuple(measured),
+        error=error,
+        is_cut=is_cut,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _measure(
+    meter: Meter,
+    spec: SearchSpec,
+    space: Space,
+    starts: Sequence[Start],
+    drawn: Sequence[dict[str, Any]],
+    seconds: float,
+    tell: Callable[[str], None],
+) -> list[Priced]:
+    """Measure the starts, then what is predicted dear, cheap and between, as far as there is time.
+
+    Raises:
+        UserError: the first one failed already.
+    """
+    ends = time.perf_counter() + seconds
+    each = seconds / (len(starts) + AT_LEAST + 2)
+    measured: list[Priced] = []
+    failed: list[str] = []
+    for start in starts:
+        tell(f"measuring {start.origin}")
+        measured.append(Priced(start.origin, start.config, meter.measure(start.config, each)))
+    for i, place in enumerate(PLACES):
+        left = ends - time.perf_counter()
+        if i >= AT_LEAST and left < each / 2:
+            break
+        prices, _ = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
+        done = [one.config for one in measured]
+        order = [int(n) for n in np.argsort(prices) if drawn[n] not in done]
+        config = drawn[order[min(int(place * len(order)), len(order) - 1)]]
+        name = f"{place:.0%} of the space is cheaper".replace("%", " %")
+        tell(f"measuring one that {name}")
+        try:
+            measured.append(Priced(name, config, meter.measure(config, each)))
+        except UserError as error:
+            failed.append(str(error))
+    if len(measured) == len(starts):
+        raise UserError(f"no configuration of the space could be trained: {failed[0]}.")
+    return measured
+
+
+def _predicted(
+    space: Space,
+    spec: SearchSpec,
+    measured: Iterable[Priced],
+    configs: Sequence[dict[str, Any]],
+    part: Callable[[Cost], float],
+) -> tuple[NDArray[np.float64], float]:
+    """Return the seconds of full trials, and the typical relative error of one."""
+    known = list(measured)
+    rates = [part(one.measured.likely) / spec.budget for one in known]
+    model = CostModel(space, spec.budget).fit([one.config for one in known], rates)
+    return model.predict(configs) * spec.budget, model.error or 0.0
+
+
+class _Plays:
+    """Plays the search with made-up scores.
+
+    Args:
+        spec: the search
+        own: a full trial of each start
+        prices: (wall, cpu) seconds of a full trial of configurations of the space, (n, 2)
+        slots: trials at once
+        start_up: of a worker
+    """
+
+    def __init__(
+        self,
+        spec: SearchSpec,
+        own: Sequence[Cost],
+        prices: NDArray[np.float64],
+        slots: int,
+        start_up: Cost,
+    ) -> None:
+        self.spec = spec
+        self.own = np.array([(cost.wall, cost.cpu) for cost in own])
+        self.prices = prices
+        self.slots = slots
+        self.start_up = start_up
+
+    def trials_that_fit(self) -> int:
+        """Return how many trials a time limit alone allows."""
+        assert self.spec.time_limit is not None
+        fit = 1
+        while fit < MOST_TRIALS:
+            _, wall, _, _ = self.play(fit, np.random.default_rng(fit))
+            if wall > self.spec.time_limit:
+                break
+            fit = max(fit + 1, round(fit * 1.1))
+        return fit
+
+    def play(self, trials: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
+        """Return env_steps, wall and cpu seconds, and re-trainings of one search."""
+        spec, n_starts = self.spec, min(len(self.own), trials)
+        scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
+        drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
+        full = np.concatenate([self.own[:n_starts], drawn])
+        quality = rng.normal(size=trials)
+        quality[:n_starts] += START_LEAD
+        done = np.full(trials, spec.budget)
+        scores = np.full(trials, -np.inf)
+        for trial in range(trials):
+            for point in spec.evaluate_at:
+                n_seeds = len(plan.seeds_at(point))
+                error = NOISE / n_seeds**0.5
+                score = float(quality[trial] + error * rng.normal())
+                known = error if plan.most > 1 else 0.0
+                if scheduler.decide(trial, point, score, known) == "stop" and point < spec.budget:
+                    done[trial] = point * n_seeds
+                    break
+            else:
+                scores[trial], done[trial] = score, spec.budget * plan.most
+        costs = full * (done / spec.budget)[:, None]
+        finalists = self._finalists(scores, n_starts)
+        tests = np.repeat(full[finalists], spec.test_seeds, axis=0)
+        wall = self.start_up.wall + RAY_SECONDS
+        wall += _makespan(costs[:, 0], self.slots) + _makespan(tests[:, 0], self.slots)
+        cpu = float(costs[:, 1].sum() + tests[:, 1].sum())
+        steps = float(done.sum()) + len(tests) * spec.budget
+        return steps, wall, cpu, len(tests)
+
+    def _finalists(self, scores: NDArray[np.float64], n_starts: int) -> list[int]:
+        if not self.spec.tournament:
+            return []
+        best = [int(t) for t in np.argsort(-scores)[: self.spec.finalists] if scores[t] > -np.inf]
+        return sorted({*range(n_starts), *best})
+
+
+def _makespan(seconds: Sequence[float] | NDArray[np.float64], slots: int) -> float:
+    """Return how long jobs take that are started in this order, so many at once."""
+    ends = [0.0] * slots
+    for one in seconds:
+        heapq.heapreplace(ends, ends[0] + float(one) + JOB_SECONDS)
+    return max(ends)
+
+
+def _spread(measured: Measurement) -> float:
+    """Return the part of a trial's price that is unsure because of its evaluations."""
+    unsure = (measured.longest.cpu - measured.evaluations.cpu) / 2
+    return unsure / max(measured.likely.cpu, 1e-9)
+
+
+def _times(about: About, factor: float) -> About:
+    return About(about.value * factor, about.low * factor, about.high * factor)
+
+
+def local_slots(spec: SearchSpec) -> int:
+    """Return how many trials of the search run at once on this machine."""
+    import torch
+    from rltune.launch import Resources, fitting
+
+    resources = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
+    if "RAY_ADDRESS" in os.environ:
+        return spec.concurrency or 1  # the cluster is not asked
+    return fitting(resources, os.cpu_count() or 1, torch.cuda.device_count())

@@ -1,0 +1,320 @@
+"""Measures for some seconds what a configuration costs, in a process like a worker's.
+
+`Meter` starts the process (`python -m rltune.measure`), which reads a question per line and writes
+an answer per line, in JSON. One configuration at a time; what it learns is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError
+
+if TYPE_CHECKING:
+    from rltune.learners import AnyAgent
+    from rltune.spec import SearchSpec
+
+SLICE = 64  # env_steps between two looks at the clock, where updates are more frequent
+WARM_UP_SHARE = 0.2  # of the seconds, for the steps before the first update
+SHORT_WARM_UP = 500  # env_steps, when the real one takes longer than that
+FIRST_CUT = 200  # steps of the first evaluation; longer ones follow while there is time
+EVALUATION_SHARE = 0.25  # of the seconds, for an evaluation
+MAX_GROWTH = 10.0  # episodes may become so many times longer, if the environment lets them
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a kind: on the clock, and of the processor."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.wall + other.wall, self.cpu + other.cpu)
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.wall - other.wall, self.cpu - other.cpu)
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(self.wall * factor, self.cpu * factor)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a full trial of a configuration costs, from its first seconds.
+
+    Attributes:
+        training: of the whole budget
+        evaluations: of all of them together, if episodes stay as long as they were seen last
+        longest: the same if they become as long as the environment lets them, up to `MAX_GROWTH`
+        memory: bytes of the process, with a replay memory as full as it will be
+        env_steps: that were really done
+        is_whole: whether that was the whole trial
+    """
+
+    training: Cost
+    evaluations: Cost
+    longest: Cost
+    memory: int
+    env_steps: int
+    is_whole: bool
+
+    @property
+    def likely(self) -> Cost:
+        """A full trial, with evaluations in the middle of what is possible."""
+        return self.training + (self.evaluations + self.longest) * 0.5
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+        """Read what `dataclasses.asdict` wrote."""
+        costs = {name: Cost(**data[name]) for name in ("training", "evaluations", "longest")}
+        return cls(**{**data, **costs})
+
+
+class Meter:
+    """A process that measures.
+
+    Attributes:
+        start_up: what its start cost; a worker's costs as much
+
+    Raises:
+        UserError: the process ended, or a configuration could not be measured.
+    """
+
+    def __init__(self, spec: SearchSpec) -> None:
+        threads = str(max(1, int(spec.cpus_per_trial)))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rltune.measure"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": threads},  # as Ray sets it
+        )
+        started = time.perf_counter()
+        try:
+            answer = self._ask({"spec": spec.to_dict()})
+        except BaseException:
+            self.close()
+            raise
+        self.start_up = Cost(time.perf_counter() - started, answer["cpu"])
+
+    def measure(self, config: Mapping[str, Any], seconds: float) -> Measurement:
+        """Train a configuration for about so many seconds."""
+        answer = self._ask({"config": dict(config), "seconds": seconds})
+        if "error" in answer:
+            raise UserError(answer["error"])
+        return Measurement.from_dict(answer)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        pipes = self._process
+        assert pipes.stdin is not None
+        assert pipes.stdout is not None
+        try:
+            pipes.stdin.write(json.dumps(question) + "\n")
+            pipes.stdin.flush()
+            line = pipes.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise UserError("the process that measures was killed; is there enough memory?")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def measure(spec: SearchSpec, config: Mapping[str, Any], seconds: float) -> Measurement:
+    """Train a configuration for about so many seconds, and foresee the rest of its trial."""
+    warm_up = min(int(config.get("learning_starts") or 0), spec.budget)
+    with contextlib.closing(_Run(spec, config)) as run:
+        ends = time.perf_counter() + seconds
+        run.train(warm_up, ends - (1 - WARM_UP_SHARE) * seconds)
+        collecting = run.rate(0, warm_up)
+        if run.env_steps >= warm_up:
+            run.train(spec.budget, ends)
+            return run.measurement(collecting, warm_up, seconds)
+    with contextlib.closing(_Run(spec, {**config, "learning_starts": SHORT_WARM_UP})) as run:
+        run.train(SHORT_WARM_UP, math.inf)
+        run.train(spec.budget, ends)
+        return run.measurement(collecting, warm_up, seconds)
+
+
+class _Run:
+    """A trial that is trained and evaluated as a worker does it, and stopped early."""
+
+    def __init__(self, spec: SearchSpec, config: Mapping[str, Any]) -> None:
+        from rltune.agents.controls import Controls
+        from rltune.learners import agent_type
+
+        self.spec = spec
+        self.config = config
+        self.agent: AnyAgent = agent_type(spec.agent)(
+            spec.agent,
+            spec.env,
+            config,
+            total_timesteps=spec.budget,
+            seed=spec.tune_seed,
+            device=spec.device,
+            controls=Controls(**spec.controls),
+            env_kwargs=spec.env_kwargs,
+        )
+        every = getattr(getattr(self.agent, "algorithm", None), "update_every", SLICE)
+        self.slice = max(int(every), SLICE)
+        self.slices: list[tuple[int, int, Cost]] = []  # env_steps before and after, and the cost
+        self.evaluations: list[tuple[int, Cost]] = []  # the longest episode, and the cost
+
+    @property
+    def env_steps(self) -> int:
+        return self.agent.env_steps
+
+    def close(self) -> None:
+        self.agent.close()
+
+    def train(self, until: int, ends: float) -> None:
+        """Train and evaluate until there are so many env_steps, or the time is up; once at least.
+
+        A slice is never cut: half an update has no price.
+        """
+        is_first = True
+        while self.env_steps < until and (is_first or time.perf_counter() < ends):
+            is_first = False
+            before = self.env_steps
+            points = [point for point in self.spec.evaluate_at if point > before]
+            point = min([before + self.slice, until, *points[:1]])
+            with _watch() as spent:
+                chunk = self.agent.learn(point)
+            self.slices.append((before, self.env_steps, spent[0]))
+            if chunk.stop_reason or chunk.diverged:
+                return
+            if points and self.env_steps >= points[0]:
+                self._evaluate(None)
+
+    def rate(self, first: int, last: int) -> Cost:
+        """Return the cost of an env_step between two points; nothing if none was done there."""
+        slices = [one for one in self.slices if first <= one[0] < last]
+        if len(slices) > 3:
+            slices = slices[1:]  # the very first steps take longer
+        total = Cost()
+        for _, _, cost in slices:
+            total += cost
+        return total * (1 / max(1, sum(end - begin for begin, end, _ in slices)))
+
+    def measurement(self, collecting: Cost, warm_up: int, seconds: float) -> Measurement:
+        """Foresee the whole trial: so much per env_step of the warm-up, and what was seen since."""
+        spec, done = self.spec, self.env_steps
+        own_warm_up = min(int(self.config.get("learning_starts") or 0), spec.budget)
+        is_whole = own_warm_up == warm_up and done >= spec.budget
+        training = collecting * warm_up
+        if warm_up < spec.budget:
+            training += self.rate(own_warm_up, spec.budget) * (spec.budget - warm_up)
+        if is_whole:
+            training = sum((cost for _, _, cost in self.slices), Cost())
+        if not self.evaluations:
+            self._evaluate_briefly(seconds * EVALUATION_SHARE)
+        length, last = self.evaluations[-1]
+        growth = min(MAX_GROWTH, max(1.0, self._longest_episode() / length))
+        known = [cost for _, cost in self.evaluations][: len(spec.evaluate_at)]
+        to_come = len(spec.evaluate_at) - len(known)
+        so_far = sum(known, Cost())
+        return Measurement(
+            training=training,
+            evaluations=so_far + last * to_come,
+            longest=so_far + last * (growth * to_come),
+            memory=_memory() + self._memory_to_come(),
+            env_steps=done,
+            is_whole=is_whole,
+        )
+
+    def _evaluate(self, max_steps: int | None) -> None:
+        with _watch() as spent:
+            lengths = self.agent.evaluate(self.spec.eval_episodes, max_steps=max_steps).lengths
+        self.evaluations.append((max(1, *lengths), spent[0]))
+
+    def _evaluate_briefly(self, seconds: float) -> None:
+        """Evaluate with longer and longer episodes, as far as there is time; keep the last."""
+        cut = FIRST_CUT
+        while True:
+            self._evaluate(cut)
+            length, cost = self.evaluations[-1]
+            if length < cut or 4 * cost.wall > seconds or cut >= self._longest_episode():
+                break
+            cut *= 4
+        self.evaluations = self.evaluations[-1:]
+
+    def _longest_episode(self) -> float:
+        from rltune.agents.make_env import make_env
+
+        env = make_env(self.spec.env, env_kwargs=self.spec.env_kwargs)
+        env.close()  # type: ignore[no-untyped-call]
+        return (env.spec and env.spec.max_episode_steps) or math.inf
+
+    def _memory_to_come(self) -> int:
+        """Return the bytes of the replay memory that this trial has yet to fill."""
+        size = int(self.config.get("buffer_size") or 0)
+        memory = getattr(self.agent, "memory", None)
+        if not size or memory is None:
+            return 0
+        parts = [memory, *(v for v in vars(memory).values() if hasattr(v, "__dict__"))]
+        arrays = [v for part in parts for v in vars(part).values() if hasattr(v, "nbytes")]
+        total = sum(int(array.nbytes) for array in arrays)
+        return int(total * (min(self.spec.budget, size) - min(self.env_steps, size)) / size)
+
+
+@contextlib.contextmanager
+def _watch() -> Iterator[list[Cost]]:
+    """Give a list that will hold what the block has cost."""
+    spent: list[Cost] = []
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield spent
+    spent.append(Cost(time.perf_counter() - wall, time.process_time() - cpu))
+
+
+def _memory() -> int:
+    """Return the bytes of memory that this process has had at most."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def main() -> int:
+    """Answer questions until there are no more."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments print what they like
+    from rltune.spec import SearchSpec
+    from rltune.trainable import Task  # noqa: F401  (a worker has imported Ray, too)
+
+    spec = None
+    for line in sys.stdin:
+        question = json.loads(line)
+        answer: dict[str, Any]
+        if spec is None:
+            spec = SearchSpec.from_dict(question["spec"])
+            sys.path.insert(0, spec.import_path)
+            _Run(spec, {}).close()
+            answer = {"cpu": time.process_time()}
+        else:
+            try:
+                measured = measure(spec, question["config"], question["seconds"])
+                answer = dataclasses.asdict(measured)
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What the trials of a running search cost, and what those to come will cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rltune.costs import CostModel
+
+if TYPE_CHECKING:
+    from rltune.space import Space
+    from rltune.study import TrialRecord
+
+MIN_TRIALS = 3  # before it speaks
+NEWS_SHARE = 0.05  # it learns anew when so much is new: a fit takes milliseconds
+
+
+class Prices:
+    """Learns from every result of the search; predicts seconds of a worker's time.
+
+    Args:
+        space: what is searched
+        budget: env_steps of a full trial
+        first_rung: env_steps after which a trial is compared for the first time
+
+    Attributes:
+        refused: how many proposals were not started because time was too short for them
+    """
+
+    def __init__(self, space: Space, budget: int, first_rung: int) -> None:
+        self.refused = 0
+        self.first_rung = first_rung
+        self._model = CostModel(space, budget)
+        self._budget = budget
+        self._seen: dict[int, tuple[Mapping[str, Any], float, int]] = {}
+        self._news = 0  # results since the last fit
+
+    def restore(self, trials: Iterable[TrialRecord]) -> None:
+        """Learn from the trials of an earlier process."""
+        for trial in trials:
+            seconds, steps = trial.attrs.get("seconds"), trial.attrs.get("env_steps")
+            if seconds and steps:
+                self.observe(trial.number, trial.config, seconds, steps)
+
+    def observe(
+        self, number: int, config: Mapping[str, Any], seconds: float, env_steps: int
+    ) -> None:
+        """Take what a trial has cost so far."""
+        if env_steps > 0:
+            self._seen[number] = (config, seconds / env_steps, env_steps)
+            self._news += 1
+
+    def seconds(self, config: Mapping[str, Any], env_steps: int | None = None) -> float | None:
+        """Return what so many env_steps will take (None: a full trial); None while unknown."""
+        if len(self._seen) < MIN_TRIALS:
+            return None
+        if self._news >= NEWS_SHARE * len(self._seen):
+            configs, rates, steps = zip(*self._seen.values(), strict=True)
+            self._model.fit(configs, rates, steps)
+            self._news = 0
+        steps_to_go = env_steps or self._budget
+        return float(self._model.predict([config], steps_to_go)[0]) * steps_to_go
+
+    def affordable(self, config: Mapping[str, Any], seconds_left: float) -> bool:
+        """Return whether a trial will get to its first rung in time; count those that won't."""
+        if math.isinf(seconds_left):
+            return True
+        needed = self.seconds(config, self.first_rung)
+        if needed is None or needed <= seconds_left:
+            return True
+        self.refused += 1
+        return False
