@@ -6,7 +6,8 @@ import warnings
 import optuna
 import pytest
 from rltune.agents.errors import UserError
-from rltune.samplers import OPTIONS, Proposer, check_options, make_distribution, quiet
+from rltune.distributions import make_distribution
+from rltune.samplers import OPTIONS, Proposer, check_options, quiet
 from rltune.space import Space
 from rltune.study import SearchStudy, Start
 
@@ -126,7 +127,7 @@ def test_the_seed_decides(tmp_path):
     assert first == same != other
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "nsgaii"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "nsgaii", "nsgaiii", "cost-aware"])
 def test_samplers_learn(sampler, tmp_path):
     about = {"sampler": sampler, "sampler_options": FEW.get(sampler), "seed": 1}
     study = SearchStudy(tmp_path / "study.db", SMOOTH, **about)
@@ -160,7 +161,7 @@ def test_samplers_keep_away_from_where_trials_diverge(sampler, tmp_path):
 
 
 def test_a_pruned_trial_is_never_better_than_a_complete_one_to_any_sampler(tmp_path):
-    for sampler in ("gp", "cmaes", "nsgaii"):
+    for sampler in ("gp", "cmaes", "nsgaii", "nsgaiii"):
         study = SearchStudy(tmp_path / f"{sampler}.db", SMOOTH, sampler=sampler)
         for value, state in (
             (5.0, "COMPLETE"),
@@ -312,7 +313,7 @@ def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
 
 
 def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
-    monkeypatch.setattr("rltune.samplers.MAX_TPE_TRIALS", 10)
+    monkeypatch.setattr("rltune.sampler_views.MAX_TPE_TRIALS", 10)
     study = SearchStudy(tmp_path / "study.db", SMOOTH, sampler="tpe")
     for n in range(14):
         number = study.ask().number
