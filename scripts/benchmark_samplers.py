@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -160,14 +159,58 @@ def warm(args: argparse.Namespace) -> None:
     cold = [
         reached(Bench(args.sampler, s), Target(s), args.threshold, most) for s in range(args.reps)
     ]
-    print(f"{args.sampler}, {args.reps} repetitions, threshold {args.threshold} of 1; cold: median "
-          f"{np.median(cold):.0f} trials, not reached {np.mean(np.array(cold) == most):.0%}")  # fmt: skip
+    print(f"{args.sampler}, {args.reps} repetitions, threshold {args.threshold} of 1")
+    missed = np.mean(np.array(cold) == most)
+    print(f"  cold: median {np.median(cold):.0f} trials, not reached {missed:.0%}", flush=True)
     for name in ("the same", "a similar one", "unrelated", "reversed", "a similar one, reversed"):
         hot = []
         for s in range(args.reps):
             earlier = [learned(kind, s) for kind in name.split(", ")]
             hot.append(reached(Bench(args.sampler, s, earlier), Target(s), args.threshold, most))
         print(f"  from {name}: median {np.median(hot):.0f}, ratio {ratio(hot, cold)}", flush=True)
+
+
+def spent(bench: Bench, target: Target, threshold: float, most: float, spread: float) -> float:
+    """Return the cost until a trial is truly above the threshold; the mean trial costs 1.
+
+    Args:
+        spread: a trial with 25 epochs costs so many times one with a single epoch
+    """
+    mean = (spread - 1) / math.log(spread) if spread > 1 else 1.0
+    total = 0.0
+    while total < most:
+        trial = bench.ask()
+        config = config_of(trial)
+        seconds = config["n_epochs"] ** (math.log(spread) / math.log(25)) / mean
+        total += seconds
+        bench.tell(trial, target(config), seconds)
+        if target.true(config) >= threshold:
+            break
+    return min(total, most)
+
+
+def cost(args: argparse.Namespace) -> None:
+    """Compare what it costs to reach the threshold."""
+    most = args.trials or 60
+    samplers = ("tpe", "cost-aware", "gp") if args.sampler == "gp" else ("tpe", "cost-aware")
+    print(f"{args.reps} repetitions, threshold {args.threshold} of 1, at most {most} mean trials")
+    for name, top, spread in (
+        ("25-fold, the best one is cheap", 0.15, 25.0),
+        ("25-fold, the best one is in the middle", 0.5, 25.0),
+        ("25-fold, the best one is dear", 0.85, 25.0),
+        ("the same for all", 0.5, 1.0),
+    ):
+        costs = {
+            sampler: [
+                spent(Bench(sampler, s), Target(s, n_epochs=top), args.threshold, most, spread)
+                for s in range(args.reps)
+            ]
+            for sampler in samplers
+        }
+        print(f"  {name}: " + "; ".join(
+            f"{sampler} median {np.median(values):.1f}, not reached "
+            f"{np.mean(np.array(values) >= most):.0%}, ratio {ratio(values, costs['tpe'])}"
+            for sampler, values in costs.items()), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

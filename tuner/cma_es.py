@@ -31,11 +31,13 @@ class CmaEs(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
+        """Return nothing: `sample_relative` is told what to draw."""
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
+        """Draw the next member of the current generation."""
         from cmaes import CMA
 
         size = len(search_space)
@@ -73,4 +75,5 @@ class CmaEs(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
+        """Draw what is not drawn together, at random."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
+from rltune.agents.errors import UserError
 from rltune.costs import CostModel
 from rltune.distributions import from_unit, to_unit
 from rltune.sampler_views import is_blamed, is_evidence
@@ -99,24 +100,22 @@ class CostAware:
         self, rng: np.random.Generator, around: FrozenTrial | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return values of the active dimensions, and Optuna's parameters for them."""
+        known = around.params if around else {}
+        scale = math.exp(rng.uniform(math.log(SCALES[0]), math.log(SCALES[1])))
         parameters: dict[str, Any] = {}
-        scale = math.exp(rng.uniform(*map(math.log, SCALES)))
 
         def value(dimension: Dimension) -> Any:
             name = self._names[dimension.name]
             distribution = self._distributions[name]
-            known = around is not None and name in around.params
             if isinstance(distribution, CategoricalDistribution):
-                stays = known and rng.random() > scale
                 index = int(rng.integers(len(distribution.choices)))
-                new = around.params[name] if stays else distribution.choices[index]
-            elif distribution.single():
-                new = distribution.low
+                stays = name in known and rng.random() > scale
+                new = known[name] if stays else distribution.choices[index]
             else:
                 unit = rng.random()
-                if known:
-                    unit = to_unit(distribution, around.params[name]) + scale * rng.normal()
-                    unit = abs(unit) if unit < 1 else 2 - unit
+                if name in known:
+                    unit = to_unit(distribution, known[name]) + scale * rng.normal()
+                    unit = abs(unit) if unit < 1 else 2 - unit  # mirrored at the ends
                 new = from_unit(distribution, min(max(unit, 0.0), 1.0))
             parameters[name] = new
             return dimension.from_internal(new)
@@ -158,17 +157,24 @@ class CostAware:
         return np.array([known[trial.number] for trial in trials])
 
     def _learn_costs(self, trials: Sequence[FrozenTrial]) -> CostModel | None:
-        known = [(_config(t), p) for t in trials if (p := _price(t)) is not None]
+        known = [(_config(t), *cost) for t in trials if (cost := _cost(t)) is not None]
         if len(known) < MIN_COSTS:
             return None
-        configs, prices = zip(*known, strict=True)
-        return CostModel(self._space).fit(configs, prices)
+        configs, prices, steps = zip(*known, strict=True)
+        return CostModel(self._space, max(steps)).fit(configs, prices, steps)
 
     def _prices(self, costs: CostModel | None, configs: Sequence[Mapping[str, Any]]) -> Array:
         """Return the logarithms of the predicted costs; zeros while nothing is known."""
         if costs is None:
             return np.zeros(len(configs))
-        return np.log(costs.predict([{**self._space.fixed, **config} for config in configs]))
+        return np.log(costs.predict([self._whole(config) for config in configs]))
+
+    def _whole(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return it with its fixed and derived values, which may be what costs."""
+        try:
+            return self._space.resolve(config)
+        except UserError:  # a division by zero; such a candidate will be refused
+            return {**self._space.fixed, **config}
 
 
 def _config(trial: FrozenTrial) -> dict[str, Any]:
@@ -176,11 +182,11 @@ def _config(trial: FrozenTrial) -> dict[str, Any]:
     return config
 
 
-def _price(trial: FrozenTrial) -> float | None:
-    """Return the seconds per environment step; None: not known."""
+def _cost(trial: FrozenTrial) -> tuple[float, int] | None:
+    """Return the seconds per environment step, and the steps; None: not known."""
     attrs = trial.user_attrs.get("attrs", {})
     seconds, steps = attrs.get("seconds"), attrs.get("budget_reached")
-    return seconds / steps if seconds and steps else None
+    return (seconds / steps, steps) if seconds and steps else None
 
 
 def _values(trials: Sequence[FrozenTrial], sign: float) -> list[float]:

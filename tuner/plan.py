@@ -14,13 +14,19 @@ from rltune.spec import FIRST_TEST_SEED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltune.earlier import Taken
     from rltune.space import Space
     from rltune.spec import SearchSpec
     from rltune.study import Start
 
 
 def plan_lines(
-    spec: SearchSpec, space: Space, starts: Sequence[Start], folder: Path, command: str
+    spec: SearchSpec,
+    space: Space,
+    starts: Sequence[Start],
+    folder: Path,
+    command: str,
+    taken: Sequence[Taken] = (),
 ) -> list[str]:
     """Return the plan, line by line.
 
@@ -30,6 +36,7 @@ def plan_lines(
         starts: the trials that come first
         folder: the run directory
         command: the line that the user typed
+        taken: what earlier searches bring
     """
     trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
     limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
@@ -55,6 +62,7 @@ def plan_lines(
     lines += [f"  always: {constraint.text}" for constraint in space.constraints]
     proposer = Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
     lines.append(proposer.describe())
+    lines += [f"learns from {one}" for one in taken]
     lines += ["", f"first ({len(starts)}):"]
     for start in starts:
         lines.append(f"  {start.origin}: {', '.join(settings(start.config, space.dimensions))}")

@@ -64,20 +64,27 @@ class Notes:
         return {key: v for key, v in self._written.items() if not key.startswith(_LIARS)}
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Keep it until the candidate is accepted."""
         self._written[key] = value
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """Return what samplers wrote for the whole study."""
         return self._shared
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        """Keep it with the trial."""
         self._shared[key] = value
         self._written[_SHARED + key] = value
 
 
 def is_blamed(trial: FrozenTrial) -> bool:
     """Whether it failed through its configuration, so that the sampler has to keep away."""
-    reason = str(trial.user_attrs.get("reason", ""))
-    return trial.state == TrialState.FAIL and reason.split(":")[0].strip() in BLAMED
+    return trial.state == TrialState.FAIL and blames(str(trial.user_attrs.get("reason", "")))
+
+
+def blames(reason: str) -> bool:
+    """Whether this reason of a failure lies in the configuration."""
+    return reason.split(":")[0].strip() in BLAMED
 
 
 def is_evidence(trial: FrozenTrial) -> bool:

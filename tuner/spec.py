@@ -31,6 +31,7 @@ class SearchSpec:
     seed: int = 0
     sampler: str = "tpe"
     sampler_options: dict[str, Any] = field(default_factory=dict)
+    warm_start: list[str] = field(default_factory=list)
     scheduler: str = "asha"
     scheduler_options: dict[str, Any] = field(default_factory=dict)
     evaluations: int = 9
