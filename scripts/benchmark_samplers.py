@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import argparse
 import functools
+import heapq
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from rltune import samplers
 from rltune.agents.config import config_hash
+from rltune.asha import make_scheduler
+from rltune.sampler_views import completed
 from rltune.samplers import Proposer, silent_log
 from rltune.space import Space
 from rltune.warm_start import Earlier, ranks
@@ -213,13 +218,110 @@ def cost(args: argparse.Namespace) -> None:
             for sampler, values in costs.items()), flush=True)  # fmt: skip
 
 
+STEPS = [111, 333, 1000]  # at which a trial is judged
+NOISE = [0.25, 0.1, 0.03]
+
+
+def halved(bench: Bench, target: Target, most: float, at_once: int = 4) -> float:
+    """Return the true value of the best full trial after so many full budgets under ASHA."""
+    scheduler = make_scheduler("asha", STEPS[-1], {"n_rungs": 3})
+    noise = np.random.default_rng(target.noise.integers(2**31))
+    flying: list[tuple[float, int, int]] = []  # when it reaches its next rung, number, rung
+    spans = np.diff([0, *STEPS]) / STEPS[-1]
+    clock, used, best = 0.0, 0.0, (-math.inf, 0.0)
+    while used < most or flying:
+        while used < most and len(flying) < at_once:
+            heapq.heappush(flying, (clock + spans[0], bench.ask().number, 0))
+        clock, number, rung = heapq.heappop(flying)
+        used += spans[rung]
+        trial = bench.trials[number]
+        true = target.true(config_of(trial))
+        value = true * (0.4 + 0.2 * (rung + 1)) + NOISE[rung] * noise.normal()
+        trial.intermediate_values[STEPS[rung]] = trial.value = value
+        if rung == len(STEPS) - 1:
+            trial.state = TrialState.COMPLETE
+            best = max(best, (value, true))
+        elif scheduler.decide(number, STEPS[rung], value) == "stop":
+            trial.state = TrialState.PRUNED
+        else:
+            heapq.heappush(flying, (clock + spans[rung + 1], number, rung + 1))
+    return best[1]
+
+
+def largest_budget(trials: Sequence[FrozenTrial], minimize: bool) -> list[FrozenTrial]:
+    """Show TPE the values of the largest budget that seven trials have reached, as in BOHB."""
+    for step in reversed(STEPS):
+        there = [t for t in trials if step in t.intermediate_values]
+        if len(there) >= 7:
+            return [completed(t, t.intermediate_values[step]) for t in there] + [
+                t for t in trials if t.state == TrialState.RUNNING
+            ]
+    return list(trials)
+
+
+def only_full(trials: Sequence[FrozenTrial], minimize: bool) -> list[FrozenTrial]:
+    """Hide the trials that were stopped early."""
+    return [trial for trial in trials if trial.state != TrialState.PRUNED]
+
+
+def rungs(args: argparse.Namespace) -> None:
+    """Compare what TPE makes of the trials that were stopped early."""
+    most = args.trials or 30
+    print(f"true value of the best after {most} full budgets, {args.reps} repetitions")
+    kept, found = samplers.for_tpe, {}
+    for name, view in (
+        ("as it is", kept),
+        ("the largest budget only", largest_budget),
+        ("full trials only", only_full),
+    ):
+        samplers.for_tpe = view
+        found[name] = [halved(Bench("tpe", s), Target(s), most) for s in range(args.reps)]
+        gap = np.array(found[name]) - np.array(found["as it is"])
+        error = 1.96 * gap.std() / math.sqrt(len(gap))
+        print(f"  {name}: mean {np.mean(found[name]):.3f}; "
+              f"difference {gap.mean():+.3f} +- {error:.3f}", flush=True)  # fmt: skip
+    samplers.for_tpe = kept
+
+
+def timed(args: argparse.Namespace) -> None:
+    """Time a proposal after 2,000 trials, a third of them complete."""
+    rng = np.random.default_rng(0)
+    for name in samplers.OPTIONS:
+        for earlier in ([], [learned("the same", 0)]):
+            bench, target = Bench(name, 0, earlier), Target(0)
+            for n in range(2000):
+                values = SPACE.sample(rng)
+                parameters, distributions = bench.proposer.as_parameters(values)
+                trial = create_trial(
+                    state=TrialState.RUNNING, params=parameters, distributions=distributions,
+                    user_attrs={"configuration": values, "origin": "sampler"},
+                )  # fmt: skip
+                trial.number = trial._trial_id = n
+                bench.trials.append(trial)
+                bench.tell(trial, target(values))
+                trial.intermediate_values[STEPS[2]] = trial.value
+                if n % 3:
+                    trial.intermediate_values = {STEPS[n % 3 - 1]: trial.value}
+                    trial.state = TrialState.PRUNED
+            spans = []
+            for _ in range(8):
+                started = time.process_time()
+                bench.ask()
+                spans.append(time.process_time() - started)
+            what = "with a warm start" if earlier else ""
+            print(f"  {name:10} {np.median(spans) * 1000:6.1f} ms of CPU, the first "
+                  f"{spans[0] * 1000:.0f} {what}", flush=True)  # fmt: skip
+
+
+PARTS = {"warm": warm, "cost": cost, "rungs": rungs, "time": timed}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", choices=["warm", "cost", "rungs", "time"])
+    parser.add_argument("part", choices=list(PARTS))
     parser.add_argument("--reps", type=int, default=40)
     parser.add_argument("--trials", type=int)
     parser.add_argument("--threshold", type=float, default=0.8)
     parser.add_argument("--sampler", default="tpe")
     with silent_log():
         arguments = parser.parse_args()
-        globals()[arguments.part](arguments)
+        PARTS[arguments.part](arguments)

@@ -17,6 +17,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
+from rltune.costs import MAX_TRIALS as COST_TRIALS
 from rltune.costs import CostModel
 from rltune.distributions import from_unit, to_unit
 from rltune.sampler_views import is_blamed, is_evidence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rltune.dimensions import Dimension
     from rltune.space import Space
 
-MAX_TRIALS = 100  # that the model of the return learns from: the best half and the latest
+MAX_TRIALS = 80  # that the model of the return learns from: the best half and the latest
 N_LOCAL = 72  # candidates around the front, and as many from everywhere
 N_WIDE = 24
 SCALES = (0.03, 0.3)  # of the steps away from the front, parts of a range
@@ -157,7 +158,8 @@ class CostAware:
         return np.array([known[trial.number] for trial in trials])
 
     def _learn_costs(self, trials: Sequence[FrozenTrial]) -> CostModel | None:
-        known = [(_config(t), *cost) for t in trials if (cost := _cost(t)) is not None]
+        latest = trials[-COST_TRIALS:]  # more would not be used
+        known = [(_config(t), *cost) for t in latest if (cost := _cost(t)) is not None]
         if len(known) < MIN_COSTS:
             return None
         configs, prices, steps = zip(*known, strict=True)

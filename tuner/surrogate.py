@@ -15,7 +15,7 @@ from scipy.stats import norm, rankdata
 
 Array = NDArray[np.float64]
 
-MAX_STEPS = 20  # of the optimiser of the length scales; more change little
+MAX_STEPS = 12  # of the optimiser of the length scales; more change little
 _JITTER = 1e-6
 # Normal priors of the logarithms: mean and deviation. A length scale of 1 spans a whole range.
 _LENGTH, _AMPLITUDE, _NOISE = (0.0, 1.0), (0.0, 1.0), (np.log(0.05), 1.5)

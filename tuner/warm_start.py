@@ -11,6 +11,7 @@ Meta-Learning for Bayesian Optimization" (arXiv:1802.02219).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ BELIEF = (3.0, 1.0)
 MAX_PROPOSALS = 5  # at full trust
 MAX_SHOWN = 60  # earlier trials that a sampler sees, at full trust
 MAX_LEARNED = 100  # earlier trials that foretell; the fit takes their cube
-MAX_JUDGED = 200  # own trials that the trust comes from
+MAX_JUDGED = 200  # own trials that the trust comes from, the first ones: they are the most random
+MAX_OWN = 100  # best own trials that are shown, and as many of the latest
 APART = 0.1  # proposals differ by at least this part of a range in one dimension
 
 
@@ -76,6 +78,8 @@ class WarmStart:
     def proposals(self, trials: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
         """Return what earlier searches suggest now, the best first; mostly nothing."""
         taken = sum(trial.user_attrs.get("proposal") == PROPOSAL for trial in trials)
+        if taken >= MAX_PROPOSALS:
+            return
         judged = self._judged(trials)
         trusts = [source.trust(*judged) for source in self._sources]
         # The first is free; a second one comes when there is reason for it.
@@ -89,7 +93,9 @@ class WarmStart:
         evidence = [trial for trial in trials if is_evidence(trial)]
         merits = ranks([merit(trial, self._minimize) for trial in evidence])
         sign = -1 if self._minimize else 1
-        seen = [completed(t, sign * r) for t, r in zip(evidence, merits, strict=True)]
+        kept = sorted(range(len(merits)), key=lambda i: -merits[i])[:MAX_OWN]
+        kept += range(max(0, len(merits) - MAX_OWN), len(merits))
+        seen = [completed(evidence[i], sign * merits[i]) for i in dict.fromkeys(kept)]
         seen += [trial for trial in trials if trial.state == TrialState.RUNNING]
         judged = self._judged(trials)
         earlier: list[FrozenTrial] = []
@@ -100,7 +106,7 @@ class WarmStart:
         return [*earlier, *sorted(seen, key=lambda trial: trial.number)]
 
     def _judged(self, trials: Sequence[FrozenTrial]) -> tuple[list[FrozenTrial], list[float]]:
-        evidence = [trial for trial in trials if is_evidence(trial)][:MAX_JUDGED]
+        evidence = list(itertools.islice(filter(is_evidence, trials), MAX_JUDGED))
         return evidence, ranks([merit(trial, self._minimize) for trial in evidence])
 
 
