@@ -167,7 +167,7 @@ def warm(args: argparse.Namespace) -> None:
     print(f"{args.sampler}, {args.reps} repetitions, threshold {args.threshold} of 1")
     missed = np.mean(np.array(cold) == most)
     print(f"  cold: median {np.median(cold):.0f} trials, not reached {missed:.0%}", flush=True)
-    for name in ("the same", "a similar one", "unrelated", "reversed", "a similar one, reversed"):
+    for name in args.earlier or (*KINDS, "a similar one, reversed"):
         hot = []
         for s in range(args.reps):
             earlier = [learned(kind, s) for kind in name.split(", ")]
@@ -321,6 +321,7 @@ if __name__ == "__main__":
     parser.add_argument("--reps", type=int, default=40)
     parser.add_argument("--trials", type=int)
     parser.add_argument("--threshold", type=float, default=0.8)
+    parser.add_argument("--earlier", action="append", help="of warm: 'reversed', ...")
     parser.add_argument("--sampler", default="tpe")
     with silent_log():
         arguments = parser.parse_args()

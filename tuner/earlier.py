@@ -168,4 +168,4 @@ def _value(dimension: Dimension, row: Mapping[str, Any], defaults: Mapping[str, 
     outside = number in (dimension.low, dimension.high) and not dimension.contains(value)
     if number is None or (known and outside):
         raise LookupError(name)
-    return number
+    return int(number) if dimension.kind in ("int", "pow2") else number
