@@ -346,8 +346,8 @@ def test_no_configuration_is_run_twice(sampler, tmp_path):
     values = ({"n": 2, "m": 1}, {"n": 4, "m": 2, "kind": "b"}, {"n": 1, "m": 1})
     earlier = [Earlier("earlier", values, (0.2, 0.9, 0.5))]
     about = {"sampler": sampler, "starts": starts, "earlier": earlier}
-    if sampler == "gp":  # a fit for each of so many refused draws takes long
-        about["sampler_options"] = {"n_startup_trials": 10}
+    if sampler == "gp":  # a fit for each of so many refused draws takes long: at random
+        about["sampler_options"] = {"n_startup_trials": 20}
     configs = []
     for turn in range(5):
         study = SearchStudy(tmp_path / "study.db", space, **about)
