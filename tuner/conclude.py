@@ -79,7 +79,7 @@ def _answer(
             planned_seeds=spec.test_seeds,
             full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
             sampled_trials=sum(not is_reference(trial.origin) for trial in ended),
-            startup_trials=sampler.get("n_startup_trials", 0),
+            startup_trials=0 if spec.warm_start else sampler.get("n_startup_trials", 0),
             sampler=spec.sampler,
             cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)
             or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),

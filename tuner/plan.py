@@ -13,6 +13,7 @@ from rltune.samplers import Proposer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rltune.earlier import Taken
     from rltune.forecast import About, Forecast
     from rltune.seeds import SeedPlan
     from rltune.space import Space
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def plan_lines(
-    spec: SearchSpec, space: Space, starts: Sequence[Start], folder: Path, command: str
+    spec: SearchSpec,
+    space: Space,
+    starts: Sequence[Start],
+    folder: Path,
+    command: str,
+    taken: Sequence[Taken] = (),
 ) -> list[str]:
     """Return the plan, line by line.
 
@@ -31,6 +37,7 @@ def plan_lines(
         starts: the trials that come first
         folder: the run directory
         command: the line that the user typed
+        taken: what earlier searches bring
     """
     trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
     limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
@@ -57,6 +64,7 @@ def plan_lines(
     lines += [f"  always: {constraint.text}" for constraint in space.constraints]
     proposer = Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
     lines.append(proposer.describe())
+    lines += [f"learns from {one}" for one in taken]
     lines += ["", f"first ({len(starts)}):"]
     for start in starts:
         lines.append(f"  {start.origin}: {', '.join(settings(start.config, space.dimensions))}")

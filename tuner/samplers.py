@@ -1,57 +1,55 @@
 """Where the next configuration comes from: Optuna's samplers, asked without creating trials.
 
 A sampler is built anew for every trial from the search's seed and the trial's number, and learns
-from a view of the study, so a search that was killed goes on as if it had not been. The view shows
-what Optuna's own would hide or distort:
+from a view of the study (`sampler_views.py`), so a search that was killed goes on as if it had not
+been. Beyond that view:
 
-- Trials that failed through their configuration (`BLAMED`) are the worst of all; Optuna's samplers
-  ignore failed trials and go back there.
-- To the samplers that know complete trials only (gp, cmaes, nsgaii), a trial that was stopped early
-  is a complete one, not better than the worst that ran its full budget.
 - Starts outside of the ranges appear at the nearest value inside; else one such start would break
   up TPE's joint model, or be lost.
 - A candidate that was refused appears as running, so that the next draw keeps away from it.
+- With a warm start, the trials of earlier searches appear beside the study's (`warm_start.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import warnings
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
-from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError, unknown
-from rltune.agents.schedules import parse_schedule
+from rltune.cma_es import CmaEs
+from rltune.distributions import ladder, make_distribution, nearest, parameter_name
+from rltune.sampler_views import (
+    MAX_GP_TRIALS,
+    View,
+    best_and_latest,
+    changed,
+    for_complete,
+    for_tpe,
+    of_first_generation,
+    running,
+    shared_attrs,
+)
+from rltune.warm_start import LEARNERS, PROPOSAL, Earlier, WarmStart
 
 if TYPE_CHECKING:
+    from rltune.cost_aware import CostAware
     from rltune.dimensions import Dimension
     from rltune.space import Space
 
-# Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
-BLAMED = ("diverged", "error", "out of memory")
 # Draws for one trial before the candidate comes from the space itself. The GP fits for each draw.
 MAX_DRAWS = {"gp": 4}
 DEFAULT_MAX_DRAWS = 50
-# A fit takes the longer the more trials there are, the GP's with their cube: they see the best and
-# the latest ones.
-MAX_GP_TRIALS = 100
-MAX_TPE_TRIALS = 500
-
 # Every option and its default. None: the sampler's own choice; the type is then int.
 OPTIONS: dict[str, dict[str, Any]] = {
     # Optuna's default of 10 random trials is half of a search of 20.
@@ -68,6 +66,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gp": {"n_startup_trials": 8, "deterministic_objective": False},
     # Optuna's default population of 50 would be a random search in most of ours.
     "nsgaii": {"population_size": 10, "crossover_prob": 0.9, "swapping_prob": 0.5},
+    "nsgaiii": {"population_size": 10, "crossover_prob": 0.9, "swapping_prob": 0.5},
+    "cost-aware": {"n_startup_trials": 8, "max_cost_exponent": 1.0},
     # Values of a range; a choice has all of its own.
     "grid": {"points": 5},
 }
@@ -78,11 +78,12 @@ _LOWEST = {
     "population_size": 2,
     "points": 2,
 }
-_CMA_GENERATION = "cmaes:generation"
-_NSGA_GENERATION = "NSGAIISampler:generation"  # Optuna's own key
 _GRID_INDEX = "grid:index"
-_SHARED = "study:"  # prefix of what a sampler wrote for the whole study, kept with the trial
-_LIARS = ("tpe:relative_params", "gp:relative_params")  # the parameters again, of no use here
+# Where Optuna's genetic samplers keep the generation of a trial.
+_GENERATION = {
+    "nsgaii": "NSGAIISampler:generation",
+    "nsgaiii": "NSGAIIISampler:generation",
+}
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,20 @@ class Proposer:
         options: of the sampler; `OPTIONS` has the names and the defaults
         seed: of the search
         direction: "maximize" or "minimize"
+        earlier: what earlier searches found
 
     Raises:
         UserError: unknown sampler or option, or a space that the sampler cannot search.
     """
 
     def __init__(
-        self, space: Space, name: str, options: Mapping[str, Any], seed: int, direction: str
+        self,
+        space: Space,
+        name: str,
+        options: Mapping[str, Any],
+        seed: int,
+        direction: str,
+        earlier: Sequence[Earlier] = (),
     ) -> None:
         self.space = space
         self.name = name
@@ -193,14 +201,24 @@ class Proposer:
                 "sampler 'cmaes' needs at least two numeric dimensions without a condition; "
                 "use tpe, gp, nsgaii, qmc or random for this space"
             )
+        self._minimize = self.direction == StudyDirection.MINIMIZE
+        self._warm_start: WarmStart | None = None
+        if earlier:
+            known = [[self.as_parameters(values)[0] for values in one.values] for one in earlier]
+            self._warm_start = WarmStart(earlier, known, self.distributions, self._minimize)
+        self._cost_aware: CostAware | None = None
+        if name == "cost-aware":
+            from rltune.cost_aware import CostAware
+
+            self._cost_aware = CostAware(
+                space, self.parameters, self.distributions, self._minimize, **self.options
+            )
 
     def describe(self) -> str:
         """Say in one sentence what the sampler does in this space, and what it leaves to chance."""
-        startup = {
-            "tpe": "n_startup_trials",
-            "gp": "n_startup_trials",
-            "nsgaii": "population_size",
-        }.get(self.name)
+        startup = next(
+            (o for o in ("n_startup_trials", "population_size") if o in self.options), None
+        )
         parts = []
         if self.name == "grid":
             size = math.prod(map(len, self._ladders().values()))
@@ -209,7 +227,7 @@ class Proposer:
             parts.append(f"until {self.options[startup]} trials have ended, it draws at random")
         joint = self._joint()
         left = [name for name, p in self.parameters.items() if p not in joint]
-        if self.name not in ("tpe", "random", "grid") and left:
+        if self.name not in ("tpe", "random", "grid", "cost-aware") and left:
             kinds = "conditional and choice" if self.name == "cmaes" else "conditional"
             parts.append(f"always at random: {', '.join(left)} ({kinds} dimensions)")
         return f"{self.name}: {'; '.join(parts)}" if parts else self.name
@@ -220,16 +238,25 @@ class Proposer:
         Args:
             trials: all trials of the study, by number
         """
-        if self.name == "grid":
-            yield from self._grid(trials)
-            return
         number = len(trials)
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-        trial = _running(number, {}, {})
-        shared = _shared_attrs(trials)
+        if self._warm_start:
+            for values in self._warm_start.proposals(self._inside_all(trials)):
+                yield Draw(values, PROPOSAL, {})
+        if self.name == "grid":
+            yield from self._grid(trials)
+        elif self._cost_aware:
+            for values, source in self._cost_aware.candidates(self._seen(trials), seed):
+                yield Draw(values, source, {})
+        else:
+            yield from self._optuna(trials, number, seed)
+
+    def _optuna(self, trials: Sequence[FrozenTrial], number: int, seed: int) -> Iterator[Draw]:
+        """Ask Optuna's sampler, or one with its interface."""
+        trial = running(number, {}, {})
         with quiet():
             sampler = self._make(seed)
-            view = _View(self._seen(trials), self.direction, shared)
+            view = View(self._seen(trials), self.direction, shared_attrs(trials))
             joint = self._joint() or self._groups(sampler, view, trial)
         for attempt in range(MAX_DRAWS.get(self.name, DEFAULT_MAX_DRAWS)):
             with quiet():
@@ -238,7 +265,7 @@ class Proposer:
                 values = self.space.suggest(draw)
             source = self.name if relative or self.name == "random" else "random"
             yield Draw(values, source, view.notes.of_the_trial())
-            view.trials_seen.append(_running(number + 1 + attempt, *self.as_parameters(values)))
+            view.trials_seen.append(running(number + 1 + attempt, *self.as_parameters(values)))
 
     def _grid(self, trials: Sequence[FrozenTrial]) -> Iterator[Draw]:
         """Go on through the grid, each point once, neighbours far apart in time."""
@@ -251,13 +278,13 @@ class Proposer:
         begin = max((t.system_attrs.get(_GRID_INDEX, -1) for t in trials), default=-1) + 1
         for index in range(begin, size):
             place, point = (first + stride * index) % size, {}
-            for name, ladder in ladders.items():
-                place, step = divmod(place, len(ladder))
-                point[name] = ladder[step]
+            for name, steps in ladders.items():
+                place, step = divmod(place, len(steps))
+                point[name] = steps[step]
             yield Draw(self.space.suggest(lambda d: point[d.name]), "grid", {_GRID_INDEX: index})  # noqa: B023
 
     def _ladders(self) -> dict[str, list[Any]]:
-        return {n: _ladder(d, self.options["points"]) for n, d in self.space.dimensions.items()}
+        return {n: ladder(d, self.options["points"]) for n, d in self.space.dimensions.items()}
 
     def as_parameters(
         self, values: Mapping[str, Any]
@@ -273,7 +300,7 @@ class Proposer:
     def _value(
         self,
         sampler: BaseSampler,
-        view: _View,
+        view: View,
         trial: FrozenTrial,
         relative: Mapping[str, Any],
         dimension: Dimension,
@@ -299,9 +326,11 @@ class Proposer:
                 seed=self.seed, independent_sampler=independent, **options
             )
         if self.name == "cmaes":
-            return _CmaEs(seed, **options)
+            return CmaEs(seed, **options)
         if self.name == "gp":
             return optuna.samplers.GPSampler(seed=seed, **options)
+        if self.name == "nsgaiii":
+            return optuna.samplers.NSGAIIISampler(seed=seed, **options)
         return optuna.samplers.NSGAIISampler(seed=seed, **options)
 
     def _joint(self) -> dict[str, BaseDistribution]:
@@ -325,7 +354,7 @@ class Proposer:
         }
 
     def _groups(
-        self, sampler: BaseSampler, view: _View, trial: FrozenTrial
+        self, sampler: BaseSampler, view: View, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """Let TPE find the groups of parameters that appear together.
 
@@ -335,22 +364,33 @@ class Proposer:
         for seen in view.trials_seen:
             if seen.state in (TrialState.COMPLETE, TrialState.PRUNED):
                 one_each.setdefault(frozenset(seen.params), seen)
-        small = _View(list(one_each.values()), self.direction, {})
+        small = View(list(one_each.values()), self.direction, {})
         return sampler.infer_relative_search_space(small, trial)
 
     # The study as the sampler sees it
 
     def _seen(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Return what the sampler learns from."""
         if self.name in ("random", "qmc"):
             return []  # they learn nothing
-        inside = [self._inside(trial) for trial in trials if trial.state != TrialState.WAITING]
-        known = [trial for trial in inside if trial is not None]
+        known = self._inside_all(trials)
+        if self._warm_start and self.name in LEARNERS:
+            known = self._warm_start.shown(known)
+        if self.name == "cost-aware":
+            return known
         if self.name == "tpe":
-            seen = [seen for trial in known if (seen := _seen_by_tpe(trial)) is not None]
-            minimize = self.direction == StudyDirection.MINIMIZE
-            # Of the good ones TPE takes 25 at most: a tenth is enough.
-            return _best_and_latest(seen, MAX_TPE_TRIALS // 10, MAX_TPE_TRIALS, minimize)
-        return self._all_complete(known)
+            return for_tpe(known, self._minimize)
+        seen = for_complete(known, self._joint().keys(), self._minimize)
+        if self.name in _GENERATION:
+            return of_first_generation(seen, _GENERATION[self.name])
+        if self.name == "gp":
+            return best_and_latest(seen, MAX_GP_TRIALS // 2, MAX_GP_TRIALS, self._minimize)
+        return seen
+
+    def _inside_all(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Return the trials that are not waiting, each inside of the ranges."""
+        inside = (self._inside(trial) for trial in trials if trial.state != TrialState.WAITING)
+        return [trial for trial in inside if trial is not None]
 
     def _inside(self, trial: FrozenTrial) -> FrozenTrial | None:
         """Give a start the nearest value for what it has outside of its range; None: impossible."""
@@ -361,286 +401,9 @@ class Proposer:
         for name in self.space.active(config):
             if (parameter := self.parameters[name]) in parameters:
                 continue
-            value = _nearest(self.space.dimensions[name], config.get(name))
+            value = nearest(self.space.dimensions[name], config.get(name))
             if value is None:
                 return None
             parameters[parameter] = self.space.dimensions[name].to_internal(value)
             distributions[parameter] = self.distributions[parameter]
-        return _changed(trial, params=parameters, distributions=distributions)
-
-    def _all_complete(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """The trials for a sampler that learns from complete ones only and needs every value."""
-        joint = self._joint().keys()
-        trials = [trial for trial in trials if joint <= trial.params.keys()]
-        minimize = self.direction == StudyDirection.MINIMIZE
-        worse = max if minimize else min
-        complete = [
-            t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None
-        ]
-        bar = worse(complete, default=-math.inf if minimize else math.inf)
-        seen: list[FrozenTrial] = []
-        failed: list[FrozenTrial] = []
-        for trial in trials:
-            if trial.state in (TrialState.COMPLETE, TrialState.RUNNING):
-                seen.append(trial)
-            elif trial.state == TrialState.PRUNED and trial.value is not None:
-                seen.append(_complete(trial, worse(bar, trial.value)))
-            elif is_blamed(trial):
-                failed.append(trial)
-        values = [trial.value for trial in seen if trial.value is not None]
-        seen += [_complete(trial, worse(values, default=0.0)) for trial in failed]
-        if self.name == "nsgaii":  # starts are of the first generation
-            seen = [
-                _changed(t, system_attrs={_NSGA_GENERATION: 0, **t.system_attrs})
-                if t.state == TrialState.COMPLETE
-                else t
-                for t in seen
-            ]
-        if self.name == "gp":
-            seen = _best_and_latest(seen, MAX_GP_TRIALS // 2, MAX_GP_TRIALS, minimize)
-        return sorted(seen, key=lambda trial: trial.number)
-
-
-def parameter_name(dimension: Dimension) -> str:
-    """Return the name under which Optuna keeps it: its tools show what the sampler works on."""
-    if dimension.kind == "pow2":
-        return f"log2({dimension.name})"
-    return f"1-{dimension.name}" if dimension.kind == "one_minus_log" else dimension.name
-
-
-def make_distribution(dimension: Dimension) -> BaseDistribution:
-    """Return Optuna's distribution of the internal values."""
-    internal = dimension.internal
-    if internal.type == "categorical":
-        return CategoricalDistribution(internal.choices)
-    if internal.type == "int":
-        return IntDistribution(
-            int(internal.low), int(internal.high), log=internal.log, step=internal.step
-        )
-    return FloatDistribution(internal.low, internal.high, log=internal.log)
-
-
-def _ladder(dimension: Dimension, points: int) -> list[Any]:
-    """Return the dimension's values on a grid: both ends, evenly on its own scale."""
-    internal = dimension.internal
-    if internal.type == "categorical":
-        return list(dimension.choices)
-    low, high = float(internal.low), float(internal.high)
-    if internal.log:
-        low, high = math.log(low), math.log(high)
-    values = [low + (high - low) * k / (points - 1) for k in range(points)]
-    if internal.log:
-        values = [math.exp(value) for value in values]
-    if internal.type == "int":
-        steps = [round((value - internal.low) / internal.step) for value in values]
-        values = [internal.low + internal.step * step for step in steps]
-    inside = [min(max(value, internal.low), internal.high) for value in values]
-    return [dimension.from_internal(value) for value in dict.fromkeys(inside)]
-
-
-def is_blamed(trial: FrozenTrial) -> bool:
-    """Whether it failed through its configuration, so that the sampler has to keep away."""
-    reason = str(trial.user_attrs.get("reason", ""))
-    return trial.state == TrialState.FAIL and reason.split(":")[0].strip() in BLAMED
-
-
-def _seen_by_tpe(trial: FrozenTrial) -> FrozenTrial | None:
-    if trial.state in (TrialState.COMPLETE, TrialState.RUNNING):
-        return trial
-    if trial.state == TrialState.PRUNED:
-        return trial if trial.intermediate_values else None
-    if is_blamed(trial):
-        # To TPE, a pruned trial without a value is worse than every other.
-        return _changed(trial, state=TrialState.PRUNED, intermediate_values={})
-    return None
-
-
-def _best_and_latest(
-    trials: list[FrozenTrial], n_best: int, n: int, minimize: bool
-) -> list[FrozenTrial]:
-    """Keep `n` of those that have ended, `n_best` of them for their values, and all that run."""
-    ended = [trial for trial in trials if trial.state != TrialState.RUNNING]
-    if len(ended) <= n:
-        return trials
-    complete = [trial for trial in ended if trial.state == TrialState.COMPLETE]
-    complete.sort(key=lambda trial: trial.value or 0.0, reverse=not minimize)
-    kept = {trial.number for trial in complete[:n_best]}
-    rest = sorted((trial.number for trial in ended), reverse=True)
-    kept.update([number for number in rest if number not in kept][: n - len(kept)])
-    return [t for t in trials if t.number in kept or t.state == TrialState.RUNNING]
-
-
-def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:
-    changed = _changed(trial, state=TrialState.COMPLETE)
-    changed.value = value
-    return changed
-
-
-def _changed(trial: FrozenTrial, **attributes: Any) -> FrozenTrial:
-    changed = copy.copy(trial)
-    for name, value in attributes.items():
-        setattr(changed, name, value)
-    return changed
-
-
-def _running(
-    number: int, parameters: dict[str, Any], distributions: dict[str, BaseDistribution]
-) -> FrozenTrial:
-    trial = create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions)
-    trial.number = number
-    return trial
-
-
-def _nearest(dimension: Dimension, value: Any) -> Any:
-    """Return the value of the dimension that is nearest to a number or a schedule; None: none."""
-    if dimension.kind == "choice" or isinstance(value, bool):
-        return None
-    try:
-        number = parse_schedule(value)[0]
-    except (TypeError, ValueError):
-        return None
-    if dimension.kind == "pow2":
-        number = 2 ** round(math.log2(max(number, 1)))
-    elif dimension.kind == "int":
-        steps = round((number - dimension.low) / dimension.step)
-        number = dimension.low + dimension.step * steps
-    return min(max(number, dimension.low), dimension.high)
-
-
-def _shared_attrs(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    return {
-        key[len(_SHARED) :]: value
-        for trial in trials
-        for key, value in trial.system_attrs.items()
-        if key.startswith(_SHARED)
-    }
-
-
-class _Notes:
-    """The storage as a sampler sees it: what it writes is kept until the candidate is accepted."""
-
-    def __init__(self, shared: dict[str, Any]) -> None:
-        self._shared = shared
-        self._written: dict[str, Any] = {}
-
-    def of_the_trial(self) -> dict[str, Any]:
-        return {key: v for key, v in self._written.items() if not key.startswith(_LIARS)}
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._written[key] = value
-
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._shared
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._shared[key] = value
-        self._written[_SHARED + key] = value
-
-
-class _View(Study):
-    """The study as the sampler is to see it; nothing that it writes reaches the storage."""
-
-    def __init__(
-        self, trials: list[FrozenTrial], direction: StudyDirection, shared: dict[str, Any]
-    ) -> None:
-        self.trials_seen = trials
-        self.notes = _Notes(shared)
-        self.study_name = "view"
-        self._study_id = 0
-        self._directions = [direction]
-        self._storage = self.notes  # type: ignore[assignment]
-
-    def _get_trials(
-        self,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-        use_cache: bool = False,
-    ) -> list[FrozenTrial]:
-        trials = [t for t in self.trials_seen if states is None or t.state in states]
-        return copy.deepcopy(trials) if deepcopy else trials
-
-
-class _CmaEs(BaseSampler):
-    """CMA-ES (Hansen, arXiv:1604.00772) on the unit cube.
-
-    Rebuilt for every trial by replaying the finished ones, generation by generation; Optuna's own
-    keeps a pickle in the study. Starts belong to the first generation.
-    """
-
-    def __init__(self, seed: int, popsize: int | None, sigma: float) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._popsize = popsize
-        self._sigma = sigma
-        self._random = optuna.samplers.RandomSampler(seed=seed)
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        from cmaes import CMA
-
-        size = len(search_space)
-        cma = CMA(
-            mean=np.full(size, 0.5),
-            sigma=self._sigma,
-            bounds=np.tile([0.0, 1.0], (size, 1)),
-            seed=int(self._rng.integers(2**31)),
-            population_size=self._popsize,
-        )
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        # In the order in which they ended: a late one must not rewrite its generation.
-        complete.sort(key=lambda t: (t.datetime_complete is None, t.datetime_complete, t.number))
-        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-        while True:
-            generation = [
-                t for t in complete if t.system_attrs.get(_CMA_GENERATION, 0) == cma.generation
-            ]
-            members = generation[: cma.population_size]
-            if len(members) < cma.population_size:
-                break
-            points = [[_to_unit(d, t.params[n]) for n, d in search_space.items()] for t in members]
-            losses = [sign * t.value for t in members if t.value is not None]
-            cma.tell(list(zip(np.array(points), losses, strict=True)))
-        study._storage.set_trial_system_attr(0, _CMA_GENERATION, cma.generation)
-        return {
-            name: _from_unit(distribution, u)
-            for (name, distribution), u in zip(search_space.items(), cma.ask(), strict=True)
-        }
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
-
-
-def _to_unit(distribution: BaseDistribution, value: float) -> float:
-    low, high, log = _bounds(distribution)
-    return ((math.log(value) if log else value) - low) / (high - low)
-
-
-def _from_unit(distribution: BaseDistribution, unit: float) -> float:
-    low, high, log = _bounds(distribution)
-    value = low + float(unit) * (high - low)
-    value = math.exp(value) if log else value
-    assert isinstance(distribution, (IntDistribution, FloatDistribution))
-    if isinstance(distribution, IntDistribution):
-        steps = round((value - distribution.low) / distribution.step)
-        value = distribution.low + distribution.step * steps
-    return min(max(value, distribution.low), distribution.high)
-
-
-def _bounds(distribution: BaseDistribution) -> tuple[float, float, bool]:
-    """Return the ends of the unit interval, whole numbers with half a step on either side."""
-    assert isinstance(distribution, (IntDistribution, FloatDistribution))
-    low, high = float(distribution.low), float(distribution.high)
-    if isinstance(distribution, IntDistribution):
-        low, high = low - distribution.step / 2, high + distribution.step / 2
-    return (math.log(low), math.log(high), True) if distribution.log else (low, high, False)
+        return changed(trial, params=parameters, distributions=distributions)

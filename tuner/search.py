@@ -8,14 +8,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
 from rltune.agents.errors import StorageError, UserError, unknown
-from rltune.rundir import STORAGE, Run, RunDir, default_name, run_path
+from rltune.rundir import STORAGE, Run, RunDir, default_name, find_run, run_path
 from rltune.space import Space, shipped_spaces
 from rltune.spec import SearchSpec, parse_duration
 
@@ -76,6 +76,7 @@ class Search:
         budget: environment steps of a full trial; None: the space's.
         trials: how many; with only a ``time_limit``, as many as fit.
         time_limit: seconds, or a text such as "30m", for everything, the tournament included.
+        warm_start: run directories of earlier searches whose trials this one learns from.
         dimensions: dimensions or fixed values that are added to the space or replace its own.
         name: of the run directory below ``storage_path``.
         screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
@@ -93,6 +94,7 @@ class Search:
         budget: float | None = None,
         trials: int | None = None,
         time_limit: float | str | None = None,
+        warm_start: Sequence[str | os.PathLike[str]] = (),
         dimensions: Mapping[str, Dimension | Any] | None = None,
         name: str | None = None,
         storage_path: str | os.PathLike[str] = STORAGE,
@@ -100,6 +102,7 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
+        from rltune.earlier import read_earlier
         from rltune.learners import config_class
 
         self.started = time.time()
@@ -128,6 +131,7 @@ class Search:
             budget=int(budget),
             trials=trials,
             time_limit=time_limit,
+            warm_start=_run_paths(warm_start),
             import_path=os.getcwd(),
             **options,
         )
@@ -136,6 +140,8 @@ class Search:
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
         self.starts = starts(self.space, env, self.config_class)
+        default = self.starts[0].config
+        self.earlier, self.taken = read_earlier(self.spec.warm_start, self.space, default)
 
     def run(self) -> SearchResult:
         """Run the search to its end, or until Ctrl-C, and return what it found."""
@@ -202,6 +208,7 @@ def drive(
     from rltune.asha import make_scheduler
     from rltune.conclude import conclude
     from rltune.driver import Driver
+    from rltune.earlier import take_over
     from rltune.health import make_health
     from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import Resources, ray_session, run_jobs, slots
@@ -212,6 +219,7 @@ def drive(
     from rltune.tracking import Tracker
 
     space = Space.from_dict(spec.space)
+    first = starts(space, spec.env, config_class)
     with run.lock(), silent_log():
         study = SearchStudy(
             run.study_path,
@@ -219,7 +227,8 @@ def drive(
             sampler=spec.sampler,
             sampler_options=spec.sampler_options,
             seed=spec.seed,
-            starts=starts(space, spec.env, config_class),
+            starts=first,
+            earlier=take_over(run, spec.warm_start, space, first[0].config),
         )
         study.reopen_cut()  # there is time again
         scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
@@ -314,6 +323,12 @@ def _spec_of(thing: str | type) -> str:
             "cannot import it; put it into a module of its own."
         )
     return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
+    """Return the run directories as absolute paths: a resume may be called from elsewhere."""
+    several = [runs] if isinstance(runs, (str, os.PathLike)) else runs
+    return [str(find_run(run).absolute()) for run in several]
 
 
 def _resolve_space(

@@ -35,6 +35,7 @@ class SearchSpec:
     first_seed: int = FIRST_SEED
     sampler: str = "tpe"
     sampler_options: dict[str, Any] = field(default_factory=dict)
+    warm_start: list[str] = field(default_factory=list)
     scheduler: str = "asha"
     scheduler_options: dict[str, Any] = field(default_factory=dict)
     stop_rules: bool = True

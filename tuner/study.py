@@ -26,6 +26,7 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.samplers import Draw, Proposer, quiet
 from rltune.study_database import Database
+from rltune.warm_start import Earlier
 
 if TYPE_CHECKING:
     from rltune.space import Space
@@ -95,6 +96,7 @@ class SearchStudy:
         seed: of the search
         direction: "maximize" or "minimize"
         starts: configurations to try first, in this order
+        earlier: what earlier searches found
 
     Raises:
         UserError: the file cannot be opened or is no study, or the sampler cannot search the space.
@@ -110,10 +112,12 @@ class SearchStudy:
         seed: int = 0,
         direction: str = "maximize",
         starts: Sequence[Start] = (),
+        earlier: Sequence[Earlier] = (),
     ) -> None:
         self.space = space
         self.seed = seed
-        self._proposer = Proposer(space, sampler, sampler_options or {}, seed, direction)
+        options = sampler_options or {}
+        self._proposer = Proposer(space, sampler, options, seed, direction, earlier)
         self._ended: dict[int, TrialRecord] = {}
         with quiet():
             self._database = Database(Path(path), self._proposer.direction)

@@ -70,8 +70,9 @@ def _column(values: list[Any]) -> pa.Array:
         if kinds and kinds <= accepted:
             with contextlib.suppress(OverflowError, pa.ArrowInvalid):
                 return pa.array(plain, arrow)
-    return pa.array([None if v is None else _text(v) for v in plain], pa.string())
+    return pa.array([None if v is None else as_text(v) for v in plain], pa.string())
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return the value as a column of text has it."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

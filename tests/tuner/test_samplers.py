@@ -6,9 +6,11 @@ import warnings
 import optuna
 import pytest
 from rltune.agents.errors import UserError
-from rltune.samplers import OPTIONS, Proposer, check_options, make_distribution, quiet
+from rltune.distributions import make_distribution
+from rltune.samplers import OPTIONS, Proposer, check_options, quiet
 from rltune.space import Space
 from rltune.study import SearchStudy, Start
+from rltune.warm_start import Earlier
 
 SAMPLERS = list(OPTIONS)
 # A GP fits for every draw: few trials, and fewer at random.
@@ -126,7 +128,7 @@ def test_the_seed_decides(tmp_path):
     assert first == same != other
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "nsgaii"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "nsgaii", "nsgaiii", "cost-aware"])
 def test_samplers_learn(sampler, tmp_path):
     about = {"sampler": sampler, "sampler_options": FEW.get(sampler), "seed": 1}
     study = SearchStudy(tmp_path / "study.db", SMOOTH, **about)
@@ -160,7 +162,7 @@ def test_samplers_keep_away_from_where_trials_diverge(sampler, tmp_path):
 
 
 def test_a_pruned_trial_is_never_better_than_a_complete_one_to_any_sampler(tmp_path):
-    for sampler in ("gp", "cmaes", "nsgaii"):
+    for sampler in ("gp", "cmaes", "nsgaii", "nsgaiii"):
         study = SearchStudy(tmp_path / f"{sampler}.db", SMOOTH, sampler=sampler)
         for value, state in (
             (5.0, "COMPLETE"),
@@ -312,7 +314,7 @@ def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
 
 
 def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
-    monkeypatch.setattr("rltune.samplers.MAX_TPE_TRIALS", 10)
+    monkeypatch.setattr("rltune.sampler_views.MAX_TPE_TRIALS", 10)
     study = SearchStudy(tmp_path / "study.db", SMOOTH, sampler="tpe")
     for n in range(14):
         number = study.ask().number
@@ -324,6 +326,60 @@ def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
     running = study.ask()
     seen = study._proposer._seen(study._database.trials)
     assert [t.number for t in seen] == [2, *range(5, 14), running.number]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_configuration_is_run_twice(sampler, tmp_path):
+    """Starts, warm starts, running trials and a killed search included: all 12, once each."""
+    space = Space.from_dict(
+        {
+            "fixed": {"clip": 0.2},
+            "space": {
+                "n": {"int": [1, 4]},
+                "m": {"pow2": [1, 2]},
+                "kind": {"choice": ["a", "b"], "when": {"m": 2}},
+            },
+        }
+    )
+    starts = [Start("default", {"clip": 0.2, "n": 2.0, "m": 1})]  # as YAML may have it
+    starts.append(Start("start:0", {"kind": "b", "m": 2, "n": 3, "clip": 0.2}))
+    values = ({"n": 2, "m": 1}, {"n": 4, "m": 2, "kind": "b"}, {"n": 1, "m": 1})
+    earlier = [Earlier("earlier", values, (0.2, 0.9, 0.5))]
+    about = {"sampler": sampler, "starts": starts, "earlier": earlier}
+    if sampler == "gp":  # a fit for each of so many refused draws takes long: at random
+        about["sampler_options"] = {"n_startup_trials": 20}
+    configs = []
+    for turn in range(5):
+        study = SearchStudy(tmp_path / "study.db", space, **about)
+        asked = [trial for _ in range(3) if (trial := study.ask())]
+        configs += [trial.config for trial in asked]
+        for trial in asked[:-1] if turn == 1 else asked:
+            study.tell(trial.number, "COMPLETE", float(trial.config["n"]))
+    found = {(c["n"], c["m"], c.get("kind")) for c in configs}
+    assert len(found) == len(configs) == 12
+    assert study.ask() is None
+
+
+def test_tpe_tells_budgets_apart_and_learns_from_all_of_them(tmp_path):
+    """Values at a low budget are no match for those at a higher one, but better than nothing."""
+
+    def proposals(path, low_budget, high_budget):
+        study = SearchStudy(tmp_path / path, SMOOTH, seed=4)
+        for i in range(30):
+            trial = study.ask()
+            x, late = trial.config["x0"], i % 3 == 0
+            study.report(trial.number, 100, low_budget(x))
+            if late and high_budget is not None:
+                study.report(trial.number, 900, high_budget(x))
+                study.tell(trial.number, "COMPLETE", high_budget(x))
+            else:
+                study.tell(trial.number, "PRUNED")
+        return statistics.mean(study.ask().config["x0"] for _ in range(20))
+
+    # At a low budget x0 = 1 looks best, with values that no full trial reaches; at the full one 0.
+    assert proposals("a.db", lambda x: 9 + x, lambda x: -x) < 0.4
+    # Where no trial ran longer, the low budget teaches.
+    assert proposals("b.db", lambda x: 9 + x, None) > 0.6
 
 
 def test_running_trials_keep_the_next_proposals_apart(tmp_path):

@@ -20,6 +20,7 @@ Say what another scheduler would have done with a search, from its recorded eval
 
 Without --scheduler it is the search's own, and every decision is the recorded one. What a stopped
 trial would have become is not recorded: a search with --scheduler none can be replayed in full.
+Another sampler cannot be replayed: nobody has trained the configurations that it would propose.
 """
 
 

@@ -62,9 +62,19 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     how.add_argument("--trials", "--n-trials", type=_whole, metavar="N", help="default: 20")
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
     how.add_argument(
-        "--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii, grid"
+        "--sampler",
+        metavar="NAME",
+        help="tpe (default), gp, cost-aware, cmaes, nsgaii, nsgaiii, qmc, random, grid",
     )
     how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
+    how.add_argument(
+        "--from",
+        dest="warm_start",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="learn from an earlier search, on this or another environment; may be repeated",
+    )
     how.add_argument(
         "--scheduler", "--pruner", metavar="NAME", help="asha (default), hyperband, median, none"
     )
@@ -207,7 +217,10 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         from rltune.rundir import command_line
 
         command = command_line().replace(" --dry-run", "")
-        print("\n".join(plan_lines(search.spec, search.space, search.starts, search.path, command)))
+        lines = plan_lines(
+            search.spec, search.space, search.starts, search.path, command, search.taken
+        )
+        print("\n".join(lines))
         return 0
     return _report(search.run())
 
@@ -242,6 +255,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         args.space,
         budget=args.budget,
         time_limit=args.time_limit,
+        warm_start=args.warm_start,
         dimensions=dimensions,
         name=args.name,
         screen="plain" if args.plain else "auto",
