@@ -24,11 +24,24 @@ from rltune.agents.errors import UserError, unknown
 
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
-OPTIONS: dict[str, dict[str, float]] = {
+# Every option and its default. None: see `pbt.members` and `pbt.pauses`.
+OPTIONS: dict[str, dict[str, float | None]] = {
     "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
     "hyperband": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5},
     "median": {"n_rungs": 10, "min_population": 5},
+    "pbt": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
+    "pb2": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
     "none": {},
+}
+# Lowest and highest value, and whether it has to be a whole number.
+_RANGES = {
+    "reduction_factor": (1.1, math.inf, False),
+    "n_rungs": (1, math.inf, True),
+    "min_population": (1, math.inf, True),
+    "population_size": (2, math.inf, True),
+    "interval": (1, math.inf, True),
+    "quantile": (0.01, 0.5, False),
+    "resample": (0, 1, False),
 }
 
 
@@ -49,11 +62,38 @@ class Rung:
     cutoff: float | None
 
 
+@dataclass(frozen=True)
+class Leg:
+    """A part of a trial that is run by itself.
+
+    Attributes:
+        since: env_steps from which it goes on, with what is in the trial's checkpoint then
+        until: env_steps at which it pauses, or the full budget
+        config: that it is trained with
+    """
+
+    since: int
+    until: int
+    config: dict[str, Any]
+
+
 class Scheduler(Protocol):
-    """What the driver asks about a running trial."""
+    """What the driver asks about a running trial.
+
+    A trial runs in one go, or in legs: where a leg ends, the trial pauses, and when all of the
+    search have paused or ended, they go on with the next one.
+    """
 
     def decide(self, trial: int, env_steps: int, value: float | None) -> str:
-        """Return "continue" or "stop"."""
+        """Return "continue", "stop" or "pause"."""
+
+    def leg(self, trial: int) -> Leg | None:
+        """Return what of a trial is to be run now; None: all of it."""
+        return None
+
+    def next_legs(self) -> None:
+        """All trials have paused or ended: decide on what those that paused go on with."""
+        return
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
@@ -65,7 +105,7 @@ class Scheduler(Protocol):
         """Return the rungs, smallest budget first."""
 
 
-class NoScheduler:
+class NoScheduler(Scheduler):
     """Lets every trial run its full budget."""
 
     def decide(self, trial: int, env_steps: int, value: float | None) -> str:
@@ -84,7 +124,7 @@ class NoScheduler:
         return []
 
 
-class ASHA:
+class ASHA(Scheduler):
     """At each rung, lets the best `1 / reduction_factor` of those who have reached it go on.
 
     A trial enters a rung with its first value at or above the rung's budget, and each rung once. A
@@ -229,7 +269,7 @@ class ASHA:
         return words.get(float(self.reduction_factor), f"1/{self.reduction_factor:g}")
 
 
-class Hyperband:
+class Hyperband(Scheduler):
     """Halvings side by side, each with a smallest rung of its own, the last without any.
 
     Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (JMLR 2018,
@@ -309,7 +349,8 @@ def make_scheduler(
     """Return the scheduler of that name for trials of `budget` env_steps.
 
     "asha"; "hyperband"; "median", which divides the budget into `n_rungs` equal steps and, from the
-    second on, stops whoever is below the median of those who got there; "none".
+    second on, stops whoever is below the median of those who got there; "none". ("pbt" and "pb2"
+    need more than the budget: `pbt.make_scheduler`.)
 
     Raises:
         UserError: unknown name or option, or an option out of its range.
@@ -326,7 +367,7 @@ def make_scheduler(
     return kind(default_rungs(budget, factor, n_rungs), factor, population, direction)
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of the scheduler, defaults filled in.
 
     Raises:
@@ -334,23 +375,24 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
     """
     if name not in OPTIONS:
         raise unknown("scheduler", name, OPTIONS)
-    values = dict(OPTIONS[name])
+    values: dict[str, Any] = dict(OPTIONS[name])
     for option, value in options.items():
         if option not in values:
             if not values:
                 raise UserError(f"scheduler {name!r} has no options; remove {option!r}")
             raise unknown(f"option of scheduler {name!r}", option, values)
-        lowest = {"reduction_factor": 1.1, "n_rungs": 1, "min_population": 1}[option]
-        whole = option != "reduction_factor"
+        lowest, highest, whole = _RANGES[option]
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
-            or not lowest <= value < math.inf
+            or not lowest <= value <= highest
+            or math.isinf(value)
             or (whole and value != int(value))
         ):
             kind = "a whole number" if whole else "a number"
-            raise UserError(
-                f"scheduler {name!r}: {option} must be {kind} of at least {lowest:g}; got {value!r}"
-            )
+            limits = f"of at least {lowest:g}"
+            if not math.isinf(highest):
+                limits = f"between {lowest:g} and {highest:g}"
+            raise UserError(f"scheduler {name!r}: {option} must be {kind} {limits}; got {value!r}")
         values[option] = int(value) if whole else float(value)
     return values

@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.answer import label
+from rltune.asha import Leg
 from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltune.asha import Scheduler
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from rltune.spec import SearchSpec
     from rltune.study import Asked, SearchStudy, TrialRecord
     from rltune.tracking import Tracker
-    from rltune.trainable import Result, Task
+    from rltune.trainable import Change, Result, Task
 
 # Until trials have shown their speed, this part of the time limit is kept for the tournament.
 TOURNAMENT_SHARE = 0.4
@@ -48,7 +51,6 @@ class Flight:
     """A job in flight."""
 
     task: Task
-    config: dict[str, Any]
     origin: str
     started: float = field(default_factory=time.time)
     retries: int = 0
@@ -99,6 +101,7 @@ class Driver:
         self.started = started
         self.stop_requested = False
         self.flights: dict[str, Flight] = {}
+        self.paused: dict[int, Flight] = {}  # by trial, until it is in flight again
         self.resumed: list[Asked] = study.unfinished()
         trials = study.trials()
         self.done_before = {t.number: max(t.intermediate, default=0) for t in trials}
@@ -121,7 +124,8 @@ class Driver:
         asked = self._next_trial()
         if asked is not None:
             task = self._task(asked.number, asked.config, "tune")
-            flight = Flight(task, asked.config, asked.origin)
+            paused = self.paused.pop(asked.number, None)
+            flight = replace(paused, task=task) if paused else Flight(task, asked.origin)
         elif not self._tournament_may_run():
             return None
         else:
@@ -129,8 +133,8 @@ class Driver:
             if job is None:
                 return None
             finalist, seed = job
-            task = self._task(finalist.trial, finalist.config, "test", seed)
-            flight = Flight(task, finalist.config, "+".join(finalist.origins))
+            task = self._task(finalist.trial, finalist.config, "test", seed, finalist.changes)
+            flight = Flight(task, "+".join(finalist.origins))
         self._launch(flight)
         return flight.task
 
@@ -146,7 +150,7 @@ class Driver:
         )
         self.tracker.trial_started(
             {"trial": task["number"], "origin": flight.origin},
-            flight.config,
+            task["config"],
             task["seed"],
             task["role"],
         )
@@ -166,9 +170,12 @@ class Driver:
     def _next_trial(self) -> Asked | None:
         if self._search_time_is_up():
             return None
+        if self.paused and not (self.resumed or self._searching() or self._asks_on()):
+            self.scheduler.next_legs()
+            self.resumed = [one for one in self.study.unfinished() if one.number in self.paused]
         if self.resumed:
             return self.resumed.pop(0)
-        if not self._search_goes_on():
+        if not self._asks_on():
             return None
         asked = self.study.ask()
         if asked is None:
@@ -181,8 +188,12 @@ class Driver:
         """Whether more trials of the search are to be started."""
         if self._search_time_is_up():
             return False
+        return bool(self.resumed or self.paused) or self._asks_on()
+
+    def _asks_on(self) -> bool:
+        """Whether there are trials that were never started."""
         more = self.spec.trials is None or self.asked < self.spec.trials
-        return bool(self.resumed) or (more and not self.space_exhausted)
+        return more and not self.space_exhausted
 
     def _tournament_may_run(self) -> bool:
         return self.spec.tournament and not self._search_goes_on() and not self._out_of_time()
@@ -210,9 +221,17 @@ class Driver:
         return self.tournament
 
     def _task(
-        self, number: int, config: dict[str, Any], role: str, seed: int | None = None
+        self,
+        number: int,
+        config: dict[str, Any],
+        role: str,
+        seed: int | None = None,
+        changes: Sequence[Change] = (),
     ) -> Task:
         spec = self.spec
+        leg = (self.scheduler.leg(number) if role == "tune" else None) or Leg(
+            0, spec.budget, config
+        )
         folder = self.run.trial_dir(number)
         if seed is None:
             job, seed, checkpoint = str(number), spec.tune_seed, folder / "checkpoint.pt"
@@ -228,9 +247,12 @@ class Driver:
             "agent": spec.agent,
             "env": spec.env,
             "env_kwargs": spec.env_kwargs,
-            "config": config,
+            "config": leg.config,
+            "changes": list(changes),
             "total_timesteps": spec.budget,
             "points": spec.points,
+            "since": leg.since,
+            "until": leg.until,
             "evaluate_at": spec.evaluate_at,
             "eval_episodes": spec.eval_episodes,
             "objective": spec.objective,
@@ -324,6 +346,9 @@ class Driver:
             if verdict == "stop" and not result.finished:
                 self._end(flight, "PRUNED", self.scheduler.reason(number))
                 return True
+            if verdict == "pause" and not result.finished:
+                self._pause(flight)
+                return True
         if result.finished:
             self._end(flight, "COMPLETE", result.stop_reason or "")
             return True
@@ -331,6 +356,14 @@ class Driver:
             self._end(flight, "PRUNED", f"{TIME_LIMIT} at {flight.env_steps:,} env_steps")
             return True
         return False
+
+    def _pause(self, flight: Flight) -> None:
+        """Take a trial from its worker; it will go on from its checkpoint."""
+        number = flight.task["number"]
+        self.paused[number] = self.flights.pop(flight.task["job"])
+        self.done_before[number] = flight.env_steps
+        self.view.trial_paused(number, flight.task["seed"])
+        self.view.set_rungs(self.scheduler.table())
 
     def _judge_test(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the tournament; return whether the re-training ends."""
@@ -432,6 +465,9 @@ class Driver:
     def give_up_the_rest(self) -> None:
         """End the unfinished trials for which there was no time, unless they are to be resumed."""
         if not self.stop_requested:
+            for flight in self.paused.values():
+                self.flights[flight.task["job"]] = flight
+                self._end(flight, "PRUNED", f"{TIME_LIMIT} at {flight.env_steps:,} env_steps")
             for asked in self.resumed:
                 self.study.tell(asked.number, "PRUNED", None, f"{TIME_LIMIT} before it could go on")
 
@@ -470,6 +506,7 @@ def trial_row(record: TrialRecord) -> dict[str, Any]:
         "rung": max(record.intermediate, default=None),
         "role": "tune",
         **{name: record.attrs.get(name) for name in ATTRS},
+        **{name: record.attrs[name] for name in ("schedule",) if name in record.attrs},
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rltune.asha import make_scheduler
 from rltune.formats import count, duration, plural, settings
 from rltune.objectives import describe
+from rltune.pbt import NAMES, pauses
 from rltune.samplers import Proposer
 from rltune.spec import FIRST_TEST_SEED
 
@@ -33,9 +34,12 @@ def plan_lines(
     """
     trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
     limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
-    rungs = [rung.budget for rung in make_scheduler(
-        spec.scheduler, spec.budget, spec.scheduler_options).table()]  # fmt: skip
-    at = f" at {', '.join(count(rung) for rung in rungs[:-1])} env_steps" if rungs[1:] else ""
+    if spec.scheduler in NAMES:
+        stops = pauses(spec)
+    else:
+        scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        stops = [rung.budget for rung in scheduler.table()][:-1]
+    at = f" at {', '.join(map(count, stops))} env_steps" if stops else ""
     evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env_steps"
     at_once = spec.concurrency or "as many as fit"
     lines = [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.asha import Rung, make_scheduler
 from rltune.objectives import objective_of
+from rltune.pbt import NAMES
 from rltune.rundir import Run, open_run
 from rltune.spec import SearchSpec
 
@@ -116,6 +117,12 @@ def replay(
     if scheduler is None:
         scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
     options = dict(scheduler_options or {})
+    for name in (scheduler, spec.scheduler):
+        if name in NAMES:
+            raise UserError(
+                f"{name} can't be replayed: it changes what trials are trained with, so with or "
+                "without it the recorded evaluations would have been others."
+            )
     judge = make_scheduler(scheduler, spec.budget, options)
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])

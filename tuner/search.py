@@ -100,6 +100,7 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
+        from rltune import pbt
         from rltune.learners import config_class
 
         self.started = time.time()
@@ -114,7 +115,9 @@ class Search:
         budget = budget if budget is not None else self.space.budget
         if budget is None:
             raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
-        if trials is None and time_limit is None:
+        if options.get("scheduler") in pbt.NAMES:
+            trials = pbt.members(options.get("scheduler_options", {}), trials)
+        elif trials is None and time_limit is None:
             trials = DEFAULT_TRIALS
         if isinstance(time_limit, str):
             time_limit = parse_duration(time_limit)
@@ -131,11 +134,13 @@ class Search:
             import_path=os.getcwd(),
             **options,
         )
+        self.starts = starts(self.space, env, self.config_class)
         check(self.spec, self.space)
+        if self.spec.scheduler in pbt.NAMES:
+            pbt.check(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path = os.fspath(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
-        self.starts = starts(self.space, env, self.config_class)
 
     def run(self) -> SearchResult:
         """Run the search to its end, or until Ctrl-C, and return what it found."""
@@ -156,6 +161,7 @@ def resume(
         UserError: the path is no search, or another process drives it.
     """
     from rltune.learners import config_class
+    from rltune.pbt import NAMES
 
     started = time.time()
     run = RunDir.open(path)
@@ -164,6 +170,8 @@ def resume(
         changes["time_limit"] = parse_duration(changes["time_limit"])
     changes = {key: value for key, value in changes.items() if value is not None}
     spec = replace(spec, **changes)
+    if spec.scheduler in NAMES and "trials" in changes:
+        raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     run.resumed(changes)
     if spec.import_path not in sys.path:
         sys.path.insert(0, spec.import_path)
@@ -174,13 +182,13 @@ def check(spec: SearchSpec, space: Space) -> None:
     """Find the mistakes that would otherwise show up only in a worker."""
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
-    from rltune.asha import make_scheduler
+    from rltune.asha import check_options
     from rltune.launch import Resources, fitting
     from rltune.samplers import Proposer
 
     make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
     Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
-    make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    check_options(spec.scheduler, spec.scheduler_options)
     Controls(**spec.controls)
     if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
         import torch
@@ -203,6 +211,7 @@ def drive(
     from rltune.driver import Driver
     from rltune.history import HistoryWriter
     from rltune.launch import Resources, ray_session, run_jobs, slots
+    from rltune.pbt import NAMES, make_population
     from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
@@ -220,7 +229,11 @@ def drive(
             starts=starts(space, spec.env, config_class),
         )
         study.reopen_cut()  # there is time again
-        scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        scheduler = (
+            make_population(spec, space, config_class, study, run)
+            if spec.scheduler in NAMES
+            else make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        )
         scheduler.restore(study.reports(), study.stopped())
         history = HistoryWriter(run.path)
         view = SearchView(

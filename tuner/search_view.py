@@ -53,6 +53,7 @@ class RunningTrial:
     started: float
     first_steps: int
     updated: float
+    paused: bool = False
     values: deque[float] = field(default_factory=lambda: deque(maxlen=CURVE_POINTS))
 
     @property
@@ -157,6 +158,7 @@ class SearchView:
         with self.lock:
             if self.phase == "starting":
                 self.begin("search")
+            before = self.running.get((number, seed))
             self.running[number, seed] = RunningTrial(
                 number=number,
                 seed=seed,
@@ -168,6 +170,8 @@ class SearchView:
                 first_steps=env_steps,
                 updated=now,
             )
+            if before:  # it was paused
+                self.running[number, seed].values = before.values
 
     def trial_progress(
         self, number: int, env_steps: int, value: float | None = None, *, seed: int = 0
@@ -185,6 +189,12 @@ class SearchView:
             self._steps.append((now, self.env_steps))
             while self._steps[0][0] < now - RATE_WINDOW:
                 self._steps.popleft()
+
+    def trial_paused(self, number: int, seed: int = 0) -> None:
+        """Show a training as waiting; it counts as under way until it is started again or ends."""
+        with self.lock:
+            if trial := self.running.get((number, seed)):
+                trial.paused = True
 
     def trial_ended(
         self,
@@ -293,7 +303,7 @@ class SearchView:
             else:
                 planned = f"{self.ended} of {self.trials}" if self.trials else f"{self.ended}"
                 parts = [f"{planned} trials done"]
-            parts.append(f"{len(self.running)} running")
+            parts.append(f"{sum(not one.paused for one in self.running.values())} running")
             if self.incumbent:
                 parts.append(f"best {score(self.incumbent[1])} (trial {self.incumbent[0]})")
             if rate := self.rate():

@@ -7,9 +7,10 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ray import tune
+from rltune.learners import with_config
 from rltune.objectives import objective_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ PAYLOAD = "payload"
 
 # A checkpoint may cost this fraction of the training time.
 CHECKPOINT_SHARE = 0.05
+
+
+class Change(TypedDict):
+    """New values of some hyperparameters, from a point on."""
+
+    env_steps: int
+    config: dict[str, Any]
 
 
 class Task(TypedDict):
@@ -33,8 +41,11 @@ class Task(TypedDict):
     env: str
     env_kwargs: dict[str, Any]
     config: dict[str, Any]
+    changes: list[Change]  # of the configuration on the way, ascending
     total_timesteps: int
     points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
+    since: int  # the point from which this job goes on: 0, or where an earlier one ended
+    until: int  # the point at which it ends
     evaluate_at: list[int]  # those of the points that are evaluated
     eval_episodes: int
     objective: str  # see `objectives`
@@ -74,8 +85,12 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     """Trains an agent up to the next point with each Tune step.
 
     It writes its own checkpoint into the run directory, and starts from it when it finds one there:
-    after a crash of the worker, of the machine or of the whole search. The checkpoint holds the
-    last result too, and the first result after a restart is that one again, so no row is missing.
+    after a crash of the worker, of the machine or of the whole search, or because an earlier job
+    ended at the point ``since``. The checkpoint holds the last result too, and the first result
+    after a restart is that one again, so no row is missing; but for those up to ``since``.
+
+    The agent has the configuration that the task says for its env_steps, whatever the one in the
+    checkpoint is: another job may have trained it.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -101,10 +116,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         """Run one iteration."""
         if self.agent is None:
             self.agent = self._make_agent()
-            if self.state.last is not None:
+            if self.state.last is not None and self.state.last["iteration"] > self._reached(
+                "since"
+            ):
                 again = {**self.state.last, "restored": True, "out_of_time": False}
                 return {PAYLOAD: Result(**again)}
         try:
+            self.agent = with_config(self.agent, self.task["config"], self.task["changes"])
             result = self._iterate(self.agent)
         except BaseException:
             # Half a step must not be saved: the retry starts from the last checkpoint.
@@ -112,9 +130,14 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self.agent = None
             raise
         self.state.last = dict(vars(result))
-        if result.finished or result.out_of_time or self._checkpoint_is_due():
+        ended = result.finished or result.out_of_time or result.iteration >= self._reached("until")
+        if ended or self._checkpoint_is_due():
             self._save()
         return {PAYLOAD: result}
+
+    def _reached(self, end: Literal["since", "until"]) -> int:
+        """Return how many iterations a training has done there."""
+        return bisect.bisect_right(self.task["points"], self.task[end])
 
     def _make_agent(self) -> AnyAgent:
         from rltune.agents.controls import Controls

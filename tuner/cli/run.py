@@ -52,16 +52,25 @@ def add_parser(subparsers: Any) -> None:
     )
     what.add_argument("--budget", type=_number, metavar="STEPS", help="env_steps of a full trial")
     how = run.add_argument_group("how it is searched")
-    how.add_argument("--trials", "--n-trials", type=_whole, metavar="N", help="default: 20")
+    how.add_argument(
+        "--trials", "--n-trials", type=_whole, metavar="N", help="default: 20; of pbt and pb2: 8"
+    )
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
     how.add_argument(
         "--sampler", metavar="NAME", help="tpe (default), random, qmc, cmaes, gp, nsgaii, grid"
     )
     how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
     how.add_argument(
-        "--scheduler", "--pruner", metavar="NAME", help="asha (default), hyperband, median, none"
+        "--scheduler",
+        "--pruner",
+        metavar="NAME",
+        help="asha (default), hyperband, median, none; pbt, pb2: --trials is the population",
     )
-    how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
+    how.add_argument(
+        "--scheduler-options",
+        metavar="YAML",
+        help='such as "{reduction_factor: 4}", "{interval: 1e4, quantile: 0.25}"',
+    )
     how.add_argument("--seed", type=_whole, help="of the search; default: 0")
     how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
     how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
