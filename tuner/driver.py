@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rltune.answer import label
 from rltune.asha import Leg
+from rltune.lineage import news_of
 from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
@@ -506,7 +507,7 @@ def trial_row(record: TrialRecord) -> dict[str, Any]:
         "rung": max(record.intermediate, default=None),
         "role": "tune",
         **{name: record.attrs.get(name) for name in ATTRS},
-        **{name: record.attrs[name] for name in ("schedule",) if name in record.attrs},
+        **({"schedule": news_of(record)} if "schedule" in record.attrs else {}),
     }
 
 

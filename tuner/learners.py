@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rltune.agents.config import make_config
+from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 
@@ -49,7 +49,7 @@ def with_config(
 
     Args:
         agent: it is closed where another one takes its place
-        config: to begin with
+        config: to begin with, all of it in plain types
         changes: new values (``config``) of some hyperparameters from ``env_steps`` on, ascending
 
     Raises:
@@ -57,7 +57,8 @@ def with_config(
     """
     due = [change["config"] for change in changes if change["env_steps"] <= agent.env_steps]
     wanted = {name: value for values in (config, *due) for name, value in values.items()}
-    if make_config(type(agent.config), wanted) == agent.config:
+    has = config_dict(agent.config)
+    if all(has.get(name) == value for name, value in wanted.items()):
         return agent
     from rltune.agents.agent import Agent
 

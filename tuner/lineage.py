@@ -20,6 +20,20 @@ def changes_of(trial: TrialRecord) -> list[dict[str, Any]]:
     return list(trial.attrs.get("schedule", ()))
 
 
+def news_of(trial: TrialRecord) -> list[dict[str, Any]]:
+    """Return the same with only those values of the configurations that are new to the trial."""
+    news, before = [], trial.config
+    for change in changes_of(trial):
+        news.append({**change, "config": difference(change["config"], before)})
+        before = change["config"]
+    return news
+
+
+def difference(config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is new in a configuration."""
+    return {name: value for name, value in config.items() if value != before.get(name)}
+
+
 def config_at(trial: TrialRecord, env_steps: int) -> dict[str, Any]:
     """Return the configuration that a trial has from ``env_steps`` on."""
     configs = [change["config"] for change in changes_of(trial) if change["env_steps"] <= env_steps]
@@ -43,8 +57,7 @@ def lineage(trials: Mapping[int, TrialRecord], number: int) -> tuple[dict[str, A
     first = trials[number].config
     changes, before = [], first
     for env_steps, config in stages:
-        new = {name: value for name, value in config.items() if value != before.get(name)}
-        if new:
+        if new := difference(config, before):
             changes.append({"env_steps": env_steps, "config": new})
         before = config
     return first, changes

@@ -226,7 +226,11 @@ class PBT(Scheduler):
         return ""
 
     def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
-        """Nothing to restore: everything is asked of the study."""
+        """Put what the study says was taken over in its place: maybe a kill has hindered it."""
+        for trial in self.study.trials():
+            taken = self._taken(trial.number, trial.attrs.get("leg", 0))
+            if trial.state == "RUNNING" and taken.exists():
+                taken.replace(self.checkpoint(trial.number))
 
     def table(self) -> list[Rung]:
         """Return the pauses and the full budget, with how many members have got there."""
@@ -257,12 +261,16 @@ class PBT(Scheduler):
         news: dict[int, dict[str, Any]] = {member.number: {"leg": leg + 1} for member in members}
         for number, parent in parents.items():
             config = self.explorer.explore(parent, leg + 1, self._rng(leg, number, 1))
-            # Parents stay as they are, so whatever a kill leaves of this can be done once more.
-            _copy(self.checkpoint(parent.number), self.checkpoint(number))
+            _copy(self.checkpoint(parent.number), self._taken(number, leg + 1))
             schedule = trials[number].attrs.get("schedule", [])
             change = {"env_steps": pause, "parent": parent.number, "config": config}
             news[number]["schedule"] = [*schedule, change]
-        self.study.annotate(news)
+        self.study.annotate(news)  # from here on it is decided, whenever the search is killed
+        self.restore({})
+
+    def _taken(self, number: int, leg: int) -> Path:
+        """Where a checkpoint lies that was taken over, until the study knows of it."""
+        return self.checkpoint(number).with_name(f"taken-{leg}.pt")
 
     def _parents(self, members: Sequence[Member], leg: int) -> dict[int, Member]:
         """Return from whom the worst ones take over, by number."""

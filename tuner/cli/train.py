@@ -202,7 +202,8 @@ def read_schedule(file: str | None, agent: str) -> list[dict[str, Any]]:
         return []
     from pathlib import Path
 
-    from rltune.agents.config import canonical_name, coerce, hyperparameters
+    from rltune.agents.config import canonical_name, hyperparameters
+    from rltune.dimensions import checked_value
     from rltune.learners import config_class
     from rltune.yaml_lines import read_yaml
 
@@ -221,7 +222,7 @@ def read_schedule(file: str | None, agent: str) -> list[dict[str, Any]]:
         for name in own:
             if not known[name].mutable and change["env_steps"] > 0:
                 raise UserError(f"{file}: {name} can't change in a training that has begun")
-        values = {name: coerce(known[name], value, file) for name, value in own.items()}
+        values = {name: checked_value(known[name], value) for name, value in own.items()}
         changes.append({"env_steps": change["env_steps"], "config": values})
     return sorted(changes, key=lambda change: change["env_steps"])
 
