@@ -25,6 +25,7 @@ SMALL = {
     "gradient_steps": 2,
     "n_epochs": 2,
     "n_critic_updates": 2,
+    "target_update_interval": 8,
     "cg_max_steps": 3,
     "exploration_fraction": 1.0,
     "normalize_observations": True,
@@ -57,12 +58,12 @@ def another(one: Hyperparameter, value: Any) -> Any:
         return not value
     if one.type == "int":
         return value * 2 if value > 0 else (int(one.low) or 1 if one.low is not None else 1)
-    if one.name == "clip_range":
-        return 0.01  # so small that it clips
+    if one.name in ("clip_range", "target_kl"):
+        return 1e-5  # so small that it matters
     number = float(value)
     if one.scale == "one_minus_log":
         return 0.5
-    return min(number * 3 if number else 0.05, one.maximum)
+    return number / 3 if number * 3 > one.maximum else number * 3 or 0.05
 
 
 def weights(agent: Agent) -> torch.Tensor:
