@@ -25,7 +25,7 @@ class A2CConfig(OnPolicyConfig):
     learning_rate: float | str = hp(
         7e-4, low=1e-5, high=1e-2, scale="log", schedule=True, help="step size of the optimizer"
     )
-    optimizer: str = hp("rmsprop", choices=("adam", "rmsprop"), help="optimizer")
+    optimizer: str = hp("rmsprop", choices=("adam", "rmsprop"), mutable=False, help="optimizer")
     n_steps: int = hp(
         5, low=4, high=128, scale="log", minimum=1, help="steps of each environment a rollout"
     )
@@ -39,14 +39,24 @@ class A2CConfig(OnPolicyConfig):
     )
     normalize_advantage: bool = hp(False, help="normalise the advantages of each rollout")
     lstm_size: int = hp(
-        0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
+        0,
+        low=32,
+        high=256,
+        scale="pow2",
+        mutable=False,
+        help="an LSTM between encoder and net_arch; 0: none",
     )
     sequence_length: int = hp(
         0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
     )
-    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    shared_torso: bool = hp(
+        False, mutable=False, help="actor and critic share the hidden layers of net_arch"
+    )
     model: str = hp(
-        "", outputs=("", ""), help="file that describes the network, with two output layers"
+        "",
+        outputs=("", ""),
+        mutable=False,
+        help="file that describes the network, with two output layers",
     )
 
 

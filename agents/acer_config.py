@@ -17,9 +17,9 @@ class ACERConfig(AgentConfig):
     """
 
     normalize_observations: bool = hp(
-        True, help="running normalisation of the observations (vectors only)"
+        True, mutable=False, help="running normalisation of the observations (vectors only)"
     )
-    normalize_rewards: bool = hp(True, help="running scaling of the rewards")
+    normalize_rewards: bool = hp(True, mutable=False, help="running scaling of the rewards")
 
     learning_rate: float | str = hp(
         7e-4, low=1e-4, high=5e-3, scale="log", schedule=True, help="step size"
@@ -27,9 +27,15 @@ class ACERConfig(AgentConfig):
     max_grad_norm: float = hp(
         10.0, low=0.3, high=20.0, scale="log", help="largest global gradient norm; 0: no clipping"
     )
-    optimizer: str = hp("rmsprop", choices=("adam", "rmsprop"), help="optimizer")
+    optimizer: str = hp("rmsprop", choices=("adam", "rmsprop"), mutable=False, help="optimizer")
     n_steps: int = hp(
-        20, low=8, high=128, scale="pow2", minimum=1, help="steps of each environment a rollout"
+        20,
+        low=8,
+        high=128,
+        scale="pow2",
+        minimum=1,
+        mutable=False,
+        help="steps of each environment a rollout",
     )
     ent_coef: float = hp(0.01, low=1e-5, high=0.1, scale="log", help="weight of the entropy bonus")
     q_coef: float = hp(0.5, low=0.1, high=1.0, help="weight of the loss of the action values")
@@ -39,10 +45,15 @@ class ACERConfig(AgentConfig):
         high=500_000,
         scale="log",
         minimum=1,
+        mutable=False,
         help="transitions that are kept, whatever the number of environments",
     )
     replay_start: int = hp(
-        10_000, low=0, high=20_000, help="transitions in the memory before any is replayed"
+        10_000,
+        low=0,
+        high=20_000,
+        mutable=False,
+        help="transitions in the memory before any is replayed",
     )
     replay_ratio: float = hp(
         4.0, low=0.0, high=8.0, help="replayed updates a rollout, on average (Poisson)"
@@ -50,14 +61,21 @@ class ACERConfig(AgentConfig):
     importance_c: float = hp(
         10.0, low=1.0, high=20.0, help="importance weights are truncated here (c)"
     )
-    trust_region: bool = hp(True, help="bound how far an update moves from the average policy")
+    trust_region: bool = hp(
+        True, mutable=False, help="bound how far an update moves from the average policy"
+    )
     trust_region_delta: float = hp(
         1.0, low=0.001, high=2.0, scale="log", help="how far that is, in linearised KL divergence"
     )
     average_decay: float = hp(
         0.99, low=0.9, high=0.999, scale="one_minus_log", maximum=1, help="of the average policy"
     )
-    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    shared_torso: bool = hp(
+        False, mutable=False, help="actor and critic share the hidden layers of net_arch"
+    )
     model: str = hp(
-        "", outputs=("softmax", ""), help="file that describes the network, with two output layers"
+        "",
+        outputs=("softmax", ""),
+        mutable=False,
+        help="file that describes the network, with two output layers",
     )

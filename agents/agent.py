@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents import checkpoint
 from rltune.agents.algorithm import Algorithm, Spaces
-from rltune.agents.config import AgentConfig, config_dict, make_config
+from rltune.agents.config import AgentConfig, config_dict, hyperparameters, make_config
 from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, Transition
 from rltune.agents.errors import UserError
@@ -427,27 +427,27 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one file, atomically: `load` goes on exactly here (on a CPU)."""
-        checkpoint.write(
-            path,
-            {
-                "agent": self.algorithm_spec,
-                "env": self.env,
-                "env_kwargs": self.env_kwargs,
-                "config": config_dict(self.config),
-                "total_timesteps": self.total_timesteps,
-                "seed": self.seed,
-                "controls": vars(self.controls),
-                "extra": self.extra,
-                "progress": vars(self._progress),
-                "monitor": self.monitor.state_dict(),
-                "algorithm": self.algorithm.state_dict(),
-                "memory": self.memory.state_dict(),
-                "observations": self.observations and self.observations.state_dict(),
-                "rewards": self.rewards and self.rewards.state_dict(),
-                "envs": self._saved_envs(),
-                "obs": None if self._obs is None else torch.from_numpy(self._obs),
-            },
-        )
+        checkpoint.write(path, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "agent": self.algorithm_spec,
+            "env": self.env,
+            "env_kwargs": self.env_kwargs,
+            "config": config_dict(self.config),
+            "total_timesteps": self.total_timesteps,
+            "seed": self.seed,
+            "controls": vars(self.controls),
+            "extra": self.extra,
+            "progress": vars(self._progress),
+            "monitor": self.monitor.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+            "memory": self.memory.state_dict(),
+            "observations": self.observations and self.observations.state_dict(),
+            "rewards": self.rewards and self.rewards.state_dict(),
+            "envs": self._saved_envs(),
+            "obs": None if self._obs is None else torch.from_numpy(self._obs),
+        }
 
     @classmethod
     def load(
@@ -488,6 +488,46 @@ class Agent:
             env_kwargs=state["env_kwargs"],
         )
         agent._restore(state, path)
+        return agent
+
+    def with_config(self, config: Mapping[str, object]) -> Agent:
+        """Return an agent that goes on exactly here with other hyperparameters; closes this one.
+
+        Everything is built anew from them and takes over what was learned and seen so far. Where
+        the running rollout is longer than one may be now, it is dropped.
+
+        Args:
+            config: hyperparameters by name; absent ones have their defaults
+
+        Raises:
+            UserError: an unknown hyperparameter, or one that a training keeps (see `hp`).
+        """
+        made = make_config(type(self.config), config)
+        old, new = config_dict(self.config), config_dict(made)
+        for name, known in hyperparameters(type(made)).items():
+            if not known.mutable and new[name] != old[name]:
+                raise UserError(
+                    f"{name} is {old[name]}, and a training that has begun can't change it to "
+                    f"{new[name]}"
+                )
+        agent = Agent(
+            self.algorithm_spec,
+            self.env,
+            made,
+            total_timesteps=self.total_timesteps,
+            seed=self.seed,
+            device=self.device,
+            controls=self.controls,
+            env_kwargs=self.env_kwargs,
+        )
+        if (
+            agent.algorithm.on_policy
+            and self._progress.since_update >= agent.algorithm.update_every
+        ):
+            self.memory.interrupt()
+            self._progress.since_update = 0
+        agent._restore(self._state(), f"of {self.env_steps:,} env_steps")
+        self.close()
         return agent
 
     def _saved_envs(self) -> dict[str, Any] | None:

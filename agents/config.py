@@ -62,7 +62,9 @@ class Hyperparameter:
     """What is known about one hyperparameter.
 
     ``low`` and ``high`` bound the range worth searching, ``minimum`` and ``maximum`` the valid one.
-    ``schedule`` says that ``lin_<value>`` is accepted beside a number.
+    ``schedule`` says that ``lin_<value>`` is accepted beside a number. What is not ``mutable``
+    decides on the form of networks, memories and environments, or matters only when they are made:
+    a training that has begun keeps it.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Hyperparameter:
     maximum: float
     # Of a model file, for each output layer the activation that it may name; else nothing.
     outputs: tuple[str, ...] = ()
+    mutable: bool = True
 
 
 # What a model file says in their stead.
@@ -103,6 +106,7 @@ def hp(
     minimum: float = 0,
     maximum: float = math.inf,
     outputs: tuple[str, ...] = (),
+    mutable: bool = True,
 ) -> Any:
     """Declare a hyperparameter: a dataclass field that knows its range, scale and help."""
     metadata = {
@@ -115,6 +119,7 @@ def hp(
         "minimum": minimum,
         "maximum": maximum,
         "outputs": outputs,
+        "mutable": mutable,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -123,7 +128,9 @@ def hp(
 class AgentConfig:
     """What every agent has."""
 
-    n_envs: int = hp(8, low=1, high=64, scale="pow2", minimum=1, help="parallel environments")
+    n_envs: int = hp(
+        8, low=1, high=64, scale="pow2", minimum=1, mutable=False, help="parallel environments"
+    )
     gamma: float = hp(
         0.99, low=0.9, high=0.9999, scale="one_minus_log", maximum=1, help="discount factor"
     )
@@ -133,7 +140,7 @@ class AgentConfig:
     max_grad_norm: float = hp(
         0.5, low=0.3, high=5.0, scale="log", help="largest global gradient norm; 0: no clipping"
     )
-    optimizer: str = hp("adam", choices=("adam", "rmsprop"), help="optimizer")
+    optimizer: str = hp("adam", choices=("adam", "rmsprop"), mutable=False, help="optimizer")
     optimizer_eps: float = hp(
         1e-5, low=1e-8, high=1e-3, scale="log", help="epsilon in the optimizer's denominator"
     )
@@ -141,28 +148,40 @@ class AgentConfig:
         0.99, low=0.9, high=0.999, scale="one_minus_log", maximum=1, help="RMSprop's smoothing"
     )
     net_arch: tuple[int, ...] = hp(
-        (64, 64), minimum=1, help="hidden layers of actor and of critic, as 64,64 (not for images)"
+        (64, 64),
+        minimum=1,
+        mutable=False,
+        help="hidden layers of actor and of critic, as 64,64 (not for images)",
     )
-    activation: str = hp("tanh", choices=("tanh", "relu", "elu", "silu"), help="activation")
+    activation: str = hp(
+        "tanh", choices=("tanh", "relu", "elu", "silu"), mutable=False, help="activation"
+    )
     weight_init: str = hp(
         "orthogonal",
         choices=("orthogonal", "xavier", "torch"),
+        mutable=False,
         help="initialisation of the weights; torch: its layers' own",
     )
     encoder: str = hp(
         "auto",
         choices=("auto", "mlp", "nature_cnn", "small_cnn", "impala_resnet"),
+        mutable=False,
         help="what reads the observations; auto: nature_cnn for images",
     )
-    layer_norm: bool = hp(False, help="normalise the hidden layers, before their activation")
-    frame_stack: int = hp(0, low=0, high=4, help="observations stacked into one; 0: none")
-    normalize_observations: bool = hp(
-        False, help="running normalisation of the observations (vectors only)"
+    layer_norm: bool = hp(
+        False, mutable=False, help="normalise the hidden layers, before their activation"
     )
-    normalize_rewards: bool = hp(False, help="running scaling of the rewards")
+    frame_stack: int = hp(
+        0, low=0, high=4, mutable=False, help="observations stacked into one; 0: none"
+    )
+    normalize_observations: bool = hp(
+        False, mutable=False, help="running normalisation of the observations (vectors only)"
+    )
+    normalize_rewards: bool = hp(False, mutable=False, help="running scaling of the rewards")
     vectorization: str = hp(
         "sync",
         choices=("sync", "async", "native", "envpool"),
+        mutable=False,
         help="how the environments are stepped; native, envpool: not bit-equal when resumed",
     )
 
@@ -211,9 +230,9 @@ class OnPolicyConfig(AgentConfig):
 
     # On for these agents: without it Pendulum is not learned at all, and Acrobot not always.
     normalize_observations: bool = hp(
-        True, help="running normalisation of the observations (vectors only)"
+        True, mutable=False, help="running normalisation of the observations (vectors only)"
     )
-    normalize_rewards: bool = hp(True, help="running scaling of the rewards")
+    normalize_rewards: bool = hp(True, mutable=False, help="running scaling of the rewards")
     n_steps: int = hp(
         128, low=8, high=2048, scale="pow2", minimum=1, help="steps of each environment a rollout"
     )
@@ -228,10 +247,20 @@ class OnPolicyConfig(AgentConfig):
     ent_coef: float = hp(0.0, low=1e-8, high=0.1, scale="log", help="weight of the entropy bonus")
     vf_coef: float = hp(0.5, low=0.1, high=1.0, help="weight of the value loss")
     log_std_init: float = hp(
-        0.0, low=-3.0, high=1.0, minimum=-20, maximum=5, help="initial log std (Box actions)"
+        0.0,
+        low=-3.0,
+        high=1.0,
+        minimum=-20,
+        maximum=5,
+        mutable=False,
+        help="initial log std (Box actions)",
     )
-    state_dependent_std: bool = hp(False, help="the network gives the std too (Box actions)")
-    use_sde: bool = hp(False, help="generalised state-dependent exploration, gSDE (Box actions)")
+    state_dependent_std: bool = hp(
+        False, mutable=False, help="the network gives the std too (Box actions)"
+    )
+    use_sde: bool = hp(
+        False, mutable=False, help="generalised state-dependent exploration, gSDE (Box actions)"
+    )
     sde_sample_freq: int = hp(
         0, low=0, high=256, help="new gSDE noise every so many steps; 0: once a rollout"
     )
@@ -241,16 +270,22 @@ class OnPolicyConfig(AgentConfig):
 class OffPolicyConfig(AgentConfig):
     """What the agents have that learn from replayed transitions."""
 
-    n_envs: int = hp(1, low=1, high=64, scale="pow2", minimum=1, help="parallel environments")
+    n_envs: int = hp(
+        1, low=1, high=64, scale="pow2", minimum=1, mutable=False, help="parallel environments"
+    )
     net_arch: tuple[int, ...] = hp(
         (256, 256),
         minimum=1,
+        mutable=False,
         help="hidden layers of each network, as 256,256",
     )
-    activation: str = hp("relu", choices=("tanh", "relu", "elu", "silu"), help="activation")
+    activation: str = hp(
+        "relu", choices=("tanh", "relu", "elu", "silu"), mutable=False, help="activation"
+    )
     weight_init: str = hp(
         "torch",
         choices=("orthogonal", "xavier", "torch"),
+        mutable=False,
         help="initialisation of the weights; torch: its layers' own",
     )
     max_grad_norm: float = hp(
@@ -266,10 +301,15 @@ class OffPolicyConfig(AgentConfig):
         high=1_000_000,
         scale="log",
         minimum=1,
+        mutable=False,
         help="transitions that are kept, whatever the number of environments",
     )
     learning_starts: int = hp(
-        1000, low=0, high=10_000, help="env steps of random actions before the first update"
+        1000,
+        low=0,
+        high=10_000,
+        mutable=False,
+        help="env steps of random actions before the first update",
     )
     train_freq: int = hp(
         1, low=1, high=256, scale="pow2", minimum=1, help="env steps between updates"

@@ -29,22 +29,29 @@ class DDPGConfig(OffPolicyConfig):
         1e-3, low=1e-5, high=1e-2, scale="log", schedule=True, help="step size of the optimizers"
     )
     net_arch: tuple[int, ...] = hp(
-        (400, 300), minimum=1, help="hidden layers of each network, as 400,300"
+        (400, 300), minimum=1, mutable=False, help="hidden layers of each network, as 400,300"
     )
     learning_starts: int = hp(
-        100, low=0, high=10_000, help="env steps of random actions before the first update"
+        100,
+        low=0,
+        high=10_000,
+        mutable=False,
+        help="env steps of random actions before the first update",
     )
     n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
     noise_type: str = hp(
         "normal",
         choices=("normal", "ornstein-uhlenbeck"),
+        mutable=False,
         help="noise on the actions, each environment its own",
     )
     noise_std: float = hp(
         0.1, low=0.0, high=0.5, help="standard deviation of the noise; actions span [-1, 1]"
     )
-    actor_model: str = hp("", outputs=("tanh",), help="file that describes the actor's network")
-    critic_model: str = hp("", outputs=("",), help="the same for the critic")
+    actor_model: str = hp(
+        "", outputs=("tanh",), mutable=False, help="file that describes the actor's network"
+    )
+    critic_model: str = hp("", outputs=("",), mutable=False, help="the same for the critic")
 
 
 class Transitions(NamedTuple):

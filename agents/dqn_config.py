@@ -43,24 +43,41 @@ class DQNConfig(OffPolicyConfig):
         1.0, low=0.1, high=10.0, scale="log", minimum=1e-6, help="errors beyond count linearly"
     )
     double: bool = hp(False, help="the online network chooses the action that the target values")
-    dueling: bool = hp(False, help="a stream for the state's value and one for the advantages")
+    dueling: bool = hp(
+        False, mutable=False, help="a stream for the state's value and one for the advantages"
+    )
     n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
-    prioritised: bool = hp(False, help="draw transitions by the size of their last error")
-    priority_alpha: float = hp(0.6, low=0.0, high=1.0, help="how much; 0: draw uniformly")
+    prioritised: bool = hp(
+        False, mutable=False, help="draw transitions by the size of their last error"
+    )
+    priority_alpha: float = hp(
+        0.6, low=0.0, high=1.0, mutable=False, help="how much; 0: draw uniformly"
+    )
     priority_beta: float = hp(
         0.4, low=0.0, high=1.0, maximum=1, help="how far weights make up for it at first; then 1"
     )
-    noisy: bool = hp(False, help="noisy layers explore, instead of random actions")
-    noisy_sigma: float = hp(0.5, low=0.1, high=1.0, help="their initial noise")
+    noisy: bool = hp(False, mutable=False, help="noisy layers explore, instead of random actions")
+    noisy_sigma: float = hp(0.5, low=0.1, high=1.0, mutable=False, help="their initial noise")
     distributional: str = hp(
-        "none", choices=("none", "c51", "qr"), help="learn the return's distribution"
+        "none", choices=("none", "c51", "qr"), mutable=False, help="learn the return's distribution"
     )
-    n_atoms: int = hp(51, low=11, high=101, minimum=2, help="returns that c51 knows")
-    v_min: float = hp(-10.0, low=-500, high=0, minimum=-1e9, help="the smallest of them")
-    v_max: float = hp(10.0, low=0, high=500, minimum=-1e9, help="the largest of them")
-    n_quantiles: int = hp(50, low=10, high=200, minimum=1, help="quantiles that qr knows")
+    n_atoms: int = hp(51, low=11, high=101, minimum=2, mutable=False, help="returns that c51 knows")
+    v_min: float = hp(
+        -10.0, low=-500, high=0, minimum=-1e9, mutable=False, help="the smallest of them"
+    )
+    v_max: float = hp(
+        10.0, low=0, high=500, minimum=-1e9, mutable=False, help="the largest of them"
+    )
+    n_quantiles: int = hp(
+        50, low=10, high=200, minimum=1, mutable=False, help="quantiles that qr knows"
+    )
     lstm_size: int = hp(
-        0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
+        0,
+        low=32,
+        high=256,
+        scale="pow2",
+        mutable=False,
+        help="an LSTM between encoder and net_arch; 0: none",
     )
     sequence_length: int = hp(
         16, low=8, high=64, scale="pow2", minimum=1, help="steps it learns in a row, of batch_size"
@@ -71,6 +88,7 @@ class DQNConfig(OffPolicyConfig):
     model: str = hp(
         "",
         outputs=("",),
+        mutable=False,
         help="file that describes the network; the output layer alone is doubled"
         " by dueling, or noisy",
     )

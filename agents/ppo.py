@@ -39,14 +39,24 @@ class PPOConfig(OnPolicyConfig):
         0.0, low=0.003, high=0.1, scale="log", help="end an update beyond 1.5 times this; 0: never"
     )
     lstm_size: int = hp(
-        0, low=32, high=256, scale="pow2", help="an LSTM between encoder and net_arch; 0: none"
+        0,
+        low=32,
+        high=256,
+        scale="pow2",
+        mutable=False,
+        help="an LSTM between encoder and net_arch; 0: none",
     )
     sequence_length: int = hp(
         0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
     )
-    shared_torso: bool = hp(False, help="actor and critic share the hidden layers of net_arch")
+    shared_torso: bool = hp(
+        False, mutable=False, help="actor and critic share the hidden layers of net_arch"
+    )
     model: str = hp(
-        "", outputs=("", ""), help="file that describes the network, with two output layers"
+        "",
+        outputs=("", ""),
+        mutable=False,
+        help="file that describes the network, with two output layers",
     )
 
 

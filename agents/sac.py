@@ -193,8 +193,10 @@ class SAC(Algorithm[SACConfig]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        for name in ("nets", "temperature", "actor_learner", "critic_learner"):
+        for name in ("nets", "actor_learner", "critic_learner"):
             getattr(self, name).load_state_dict(state[name])
+        if self.temperature.learned:  # else the configuration says it
+            self.temperature.load_state_dict(state["temperature"])
         self.temperature_learner.load_state_dict(state["temperature_learner"])
         exploration = state["exploration"]
         self.exploration = None if exploration is None else exploration.to(self.device)

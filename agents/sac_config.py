@@ -12,7 +12,11 @@ class SACConfig(OffPolicyConfig):
     """The hyperparameters of SAC."""
 
     learning_starts: int = hp(
-        100, low=0, high=10_000, help="env steps of random actions before the first update"
+        100,
+        low=0,
+        high=10_000,
+        mutable=False,
+        help="env steps of random actions before the first update",
     )
     n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
     ent_coef: str = hp(
@@ -24,18 +28,27 @@ class SACConfig(OffPolicyConfig):
     target_update_interval: int = hp(
         1, low=1, high=8, minimum=1, help="updates to each movement of the targets"
     )
-    use_sde: bool = hp(False, help="generalised state-dependent exploration, gSDE (Box actions)")
+    use_sde: bool = hp(
+        False, mutable=False, help="generalised state-dependent exploration, gSDE (Box actions)"
+    )
     sde_sample_freq: int = hp(
         0, low=0, high=256, help="new gSDE noise every so many steps; 0: after each update"
     )
     log_std_init: float = hp(
-        -3.0, low=-5.0, high=0.0, minimum=-20, maximum=5, help="initial log std of gSDE"
+        -3.0,
+        low=-5.0,
+        high=0.0,
+        minimum=-20,
+        maximum=5,
+        mutable=False,
+        help="initial log std of gSDE",
     )
     lstm_size: int = hp(
         0,
         low=32,
         high=256,
         scale="pow2",
+        mutable=False,
         help="LSTMs of actor and of critics, before net_arch; 0: none",
     )
     sequence_length: int = hp(
@@ -44,7 +57,12 @@ class SACConfig(OffPolicyConfig):
     burn_in: int = hp(
         4, low=0, high=40, help="steps before them that only bring stored states up to date"
     )
-    actor_model: str = hp("", outputs=("",), help="file that describes the actor's network")
+    actor_model: str = hp(
+        "", outputs=("",), mutable=False, help="file that describes the actor's network"
+    )
     critic_model: str = hp(
-        "", outputs=("",), help="the same for the critics, each with weights of its own"
+        "",
+        outputs=("",),
+        mutable=False,
+        help="the same for the critics, each with weights of its own",
     )

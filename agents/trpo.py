@@ -58,8 +58,10 @@ class TRPOConfig(OnPolicyConfig):
         1, low=1, high=8, minimum=1, help="the actor learns from one row in so many"
     )
     normalize_advantage: bool = hp(True, help="normalise the advantages of each rollout")
-    actor_model: str = hp("", outputs=("",), help="file that describes the actor's network")
-    critic_model: str = hp("", outputs=("",), help="the same for the critic")
+    actor_model: str = hp(
+        "", outputs=("",), mutable=False, help="file that describes the actor's network"
+    )
+    critic_model: str = hp("", outputs=("",), mutable=False, help="the same for the critic")
 
 
 class Scalars(NamedTuple):

@@ -42,6 +42,7 @@ class Finalist:
     trial: int
     origins: tuple[str, ...]  # "default", "start:0", "sampler"; one configuration may have several
     config: dict[str, Any]
+    changes: tuple[Any, ...] = ()  # of the configuration on the way (`trainable.Change`)
     objective: float | None = None  # the score on its tuning seeds
     objective_mean: float | None = None  # the mean over all its evaluations: decides among ties
     seeds: dict[int, float] = field(default_factory=dict)  # test seed -> score; NaN: diverged
@@ -70,6 +71,7 @@ class Ranked:
     trial: int
     origins: tuple[str, ...]
     config: dict[str, Any]
+    changes: tuple[Any, ...] = ()
     objective: float | None
     objective_mean: float | None = None
     scores: dict[int, float]
@@ -183,15 +185,19 @@ def retrain_command(
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
     seed: int,
+    schedule: object = None,
 ) -> str:
     """Return the one line that trains ``config`` again, bit for bit.
 
-    Names only the values that differ from the agent's ``defaults``.
+    Names only the values that differ from the agent's ``defaults``; ``schedule`` is the file that
+    says how they change on the way.
     """
     words = ["rltune", "train", agent, "--env", env, "-n", str(budget)]
     for name, value in config.items():
         if name not in defaults or _flag_value(value) != _flag_value(defaults[name]):
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
+    if schedule:
+        words += ["--schedule", str(schedule)]
     words += ["--seed", str(seed)]
     return shlex.join(words)
 
@@ -200,6 +206,7 @@ def _finalist(values: Mapping[str, Any]) -> Finalist:
     known = {one.name for one in fields(Finalist)}
     kept = {name: value for name, value in values.items() if name in known}
     kept["origins"] = tuple(values.get("origins") or ("sampler",))
+    kept["changes"] = tuple(values.get("changes") or ())
     return Finalist(**kept)
 
 
@@ -227,6 +234,7 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
                 trial=one.trial,
                 origins=one.origins,
                 config=dict(one.config),
+                changes=tuple(one.changes),
                 objective=one.objective,
                 objective_mean=one.objective_mean,
                 scores=scores[one.trial],
@@ -297,6 +305,7 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
     known = {one.name for one in fields(Ranked)}
     values = {name: value for name, value in data.items() if name in known}
     values["origins"] = tuple(data["origins"])
+    values["changes"] = tuple(data.get("changes") or ())
     values["scores"] = {int(seed): float(score) for seed, score in data["scores"].items()}
     for name in ("improvement", "difference"):
         if values.get(name) is not None:

@@ -32,6 +32,12 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
     if not math.isfinite(winner.iqm):
         return ["There is no answer: every finalist diverged on most of its test seeds."]
     lines = [_verdict(ranking, winner), _quality(winner)]
+    if winner.changes:
+        times = plural(len(winner.changes), "time")
+        lines.append(
+            f"Its hyperparameters change {times} on the way (best/schedule.yaml), and did so in "
+            "every one of these trainings, each from the start."
+        )
     ties = [one for one in ranking if one.tied and one is not winner]
     if ties:
         lines.append(

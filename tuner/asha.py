@@ -24,11 +24,25 @@ from rltune.agents.errors import UserError, unknown
 
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
-OPTIONS: dict[str, dict[str, float]] = {
+# Every option and its default. None: see `pbt.members` and `pbt.pauses`.
+OPTIONS: dict[str, dict[str, float | None]] = {
     "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5, "margin": 1},
     "hyperband": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5, "margin": 1},
     "median": {"n_rungs": 10, "min_population": 5, "margin": 1},
+    "pbt": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
+    "pb2": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
     "none": {},
+}
+# Lowest and highest value, and whether it has to be a whole number.
+_RANGES = {
+    "reduction_factor": (1.1, math.inf, False),
+    "n_rungs": (1, math.inf, True),
+    "min_population": (1, math.inf, True),
+    "margin": (0, math.inf, False),
+    "population_size": (2, math.inf, True),
+    "interval": (1, math.inf, True),
+    "quantile": (0.01, 0.5, False),
+    "resample": (0, 1, False),
 }
 
 
@@ -49,8 +63,27 @@ class Rung:
     cutoff: float | None
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a trial that is trained by itself.
+
+    Attributes:
+        since: env_steps from which it goes on, with what is in the trial's checkpoint then
+        until: env_steps at which it pauses, or the full budget
+        config: that it is trained with
+    """
+
+    since: int
+    until: int
+    config: dict[str, Any]
+
+
 class Scheduler(Protocol):
-    """What the driver asks about a running trial."""
+    """What the driver asks about a running trial.
+
+    A trial runs in one go, or in stretches: where one ends, the trial waits, and when all of the
+    search wait or have ended, they go on with the next one.
+    """
 
     def decide(
         self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
@@ -59,6 +92,14 @@ class Scheduler(Protocol):
 
         ``standard_error`` says how far the value may be off by the luck of its seeds.
         """
+
+    def stretch(self, trial: int) -> Stretch | None:
+        """Return what of a trial is to be trained now; None: all of it."""
+        return None
+
+    def next_stretches(self) -> None:
+        """All trials wait or have ended: decide on what those that wait go on with."""
+        return
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
@@ -70,7 +111,7 @@ class Scheduler(Protocol):
         """Return the rungs, smallest budget first."""
 
 
-class NoScheduler:
+class NoScheduler(Scheduler):
     """Lets every trial run its full budget."""
 
     def decide(
@@ -91,7 +132,7 @@ class NoScheduler:
         return []
 
 
-class ASHA:
+class ASHA(Scheduler):
     """At each rung, lets the best `1 / reduction_factor` of those who have reached it go on.
 
     A trial enters a rung with its first value at or above the rung's budget, and each rung once. A
@@ -246,7 +287,7 @@ class ASHA:
         return words.get(float(self.reduction_factor), f"1/{self.reduction_factor:g}")
 
 
-class Hyperband:
+class Hyperband(Scheduler):
     """Halvings side by side, each with a smallest rung of its own, the last without any.
 
     Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (JMLR 2018,
@@ -330,7 +371,8 @@ def make_scheduler(
     """Return the scheduler of that name for trials of `budget` env_steps.
 
     "asha"; "hyperband"; "median", which divides the budget into `n_rungs` equal steps and, from the
-    second on, stops whoever is below the median of those who got there; "none".
+    second on, stops whoever is below the median of those who got there; "none". ("pbt" and "pb2"
+    need more than the budget: `pbt.make_scheduler`.)
 
     Raises:
         UserError: unknown name or option, or an option out of its range.
@@ -349,7 +391,7 @@ def make_scheduler(
     return kind(rungs, factor, population, direction, values["margin"])
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of the scheduler, defaults filled in.
 
     Raises:
@@ -357,23 +399,24 @@ def check_options(name: str, options: Mapping[str, Any]) -> dict[str, float]:
     """
     if name not in OPTIONS:
         raise unknown("scheduler", name, OPTIONS)
-    values = dict(OPTIONS[name])
+    values: dict[str, Any] = dict(OPTIONS[name])
     for option, value in options.items():
         if option not in values:
             if not values:
                 raise UserError(f"scheduler {name!r} has no options; remove {option!r}")
             raise unknown(f"option of scheduler {name!r}", option, values)
-        lowest = {"reduction_factor": 1.1, "margin": 0}.get(option, 1)
-        whole = option not in ("reduction_factor", "margin")
+        lowest, highest, whole = _RANGES[option]
         if (
             isinstance(value, bool)
             or not isinstance(value, (int, float))
-            or not lowest <= value < math.inf
+            or not lowest <= value <= highest
+            or math.isinf(value)
             or (whole and value != int(value))
         ):
             kind = "a whole number" if whole else "a number"
-            raise UserError(
-                f"scheduler {name!r}: {option} must be {kind} of at least {lowest:g}; got {value!r}"
-            )
+            limits = f"of at least {lowest:g}"
+            if not math.isinf(highest):
+                limits = f"between {lowest:g} and {highest:g}"
+            raise UserError(f"scheduler {name!r}: {option} must be {kind} {limits}; got {value!r}")
         values[option] = int(value) if whole else float(value)
     return values

@@ -6,6 +6,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
+from rltune.lineage import lineage
+from rltune.pbt import NAMES
 from rltune.rundir import atomic_write
 from rltune.samplers import check_options
 from rltune.study import TIME_LIMIT
@@ -41,7 +43,7 @@ def conclude(
     if answer is not None:
         run.write_yaml("best/answer.yaml", answer.to_dict())
     if answer is not None and answer.best is not None:
-        best, config = answer.best.trial, answer.best.config
+        best, config, changes = answer.best.trial, answer.best.config, list(answer.best.changes)
         finished = answer.best.scores
         seed = max(finished, key=lambda one: finished[one])
         checkpoint = run.trial_dir(best) / f"test-{seed}.pt"
@@ -49,11 +51,18 @@ def conclude(
         incumbent = study.incumbent()
         if incumbent is None:
             return {}
-        best, config, seed = incumbent.number, incumbent.config, spec.tune_seed
+        best, seed = incumbent.number, spec.tune_seed
+        config, changes = lineage({trial.number: trial for trial in study.trials()}, best)
         checkpoint = run.checkpoint(best)
     _copy(checkpoint, run.best_dir / "checkpoint.pt")
     run.write_yaml("best/config.yaml", config)
-    command = retrain_command(spec.agent, spec.env, spec.budget, config, defaults, seed)
+    schedule = run.best_dir / "schedule.yaml"
+    schedule.unlink(missing_ok=True)  # of an earlier answer
+    if changes:
+        run.write_yaml("best/schedule.yaml", changes)
+    command = retrain_command(
+        spec.agent, spec.env, spec.budget, config, defaults, seed, changes and schedule
+    )
     run.write_text("best/command.txt", command + "\n")
     return {
         "best_trial": best,
@@ -78,7 +87,10 @@ def _answer(
         Circumstances(
             planned_seeds=spec.test_seeds,
             full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
-            sampled_trials=sum(not is_reference(trial.origin) for trial in ended),
+            # Of a population, nothing is left to the sampler but its beginning.
+            sampled_trials=None
+            if spec.scheduler in NAMES
+            else sum(not is_reference(trial.origin) for trial in ended),
             startup_trials=0 if spec.warm_start else sampler.get("n_startup_trials", 0),
             sampler=spec.sampler,
             cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)

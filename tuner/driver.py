@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.answer import label
+from rltune.lineage import news_of
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
@@ -22,8 +23,10 @@ from rltune.tournament import Tournament, job_name, pick_finalists, test_seeds
 from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltune.asha import Scheduler
-    from rltune.health import Health
+    from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
     from rltune.rundir import RunDir
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from rltune.spec import SearchSpec
     from rltune.study import SearchStudy, TrialRecord
     from rltune.tracking import Tracker
-    from rltune.trainable import Result, Task
+    from rltune.trainable import Change, Result, Task
 
 # Until trials have shown their speed, this part of the time limit is kept for the tournament.
 TOURNAMENT_SHARE = 0.4
@@ -53,7 +56,6 @@ class Flight:
     """A job in flight."""
 
     task: Task
-    config: dict[str, Any]
     origin: str
     seconds: float = 0.0
     env_steps: int = 0
@@ -83,7 +85,6 @@ class Underway:
     retries: int = 0
     traceback: str = ""
     value: float | None = None
-    shown: set[int] = field(default_factory=set)  # the seeds that wandb has a run of
 
 
 class Driver:
@@ -151,7 +152,7 @@ class Driver:
         if leg is not None:
             trial, seed = leg
             task = self._task(trial.number, trial.config, "tune", seed)
-            flight = Flight(task, trial.config, trial.origin)
+            flight = Flight(task, trial.origin)
         elif not self._tournament_may_run():
             return None
         else:
@@ -159,8 +160,8 @@ class Driver:
             if job is None:
                 return None
             finalist, seed = job
-            task = self._task(finalist.trial, finalist.config, "test", seed)
-            flight = Flight(task, finalist.config, "+".join(finalist.origins))
+            task = self._task(finalist.trial, finalist.config, "test", seed, finalist.changes)
+            flight = Flight(task, "+".join(finalist.origins))
         self._launch(flight)
         return flight.task
 
@@ -171,12 +172,8 @@ class Driver:
         trial = self.underway.get(number)
         done = trial.entrant.leg(seed).env_steps if trial is not None and role == "tune" else 0
         self.view.trial_started(number, flight.origin, seed=seed, role=role, env_steps=done)
-        if trial is not None and role == "tune":
-            if seed in trial.shown:
-                return
-            trial.shown.add(seed)
         about = {"trial": number, "origin": flight.origin}
-        self.tracker.trial_started(about, flight.config, seed, role)
+        self.tracker.trial_started(about, task["config"], seed, role)
 
     def exhausted(self) -> bool:
         """Return whether no further job will ever come."""
@@ -194,11 +191,15 @@ class Driver:
         """Return the next training of the search: trials under way come before new ones."""
         if self._search_time_is_up():
             return None
-        for trial in self.underway.values():
+        active = [trial for trial in self.underway.values() if not self._rests(trial)]
+        for trial in active:
             for seed in trial.entrant.to_train():
                 if self._job(trial.number, seed) not in self.flights:
                     return trial, seed
         if not self._more_trials():
+            if self.underway and not active:
+                self.scheduler.next_stretches()
+                return self._next_leg()
             return None
         asked = self.study.ask(self._is_affordable)
         if asked is None:
@@ -256,9 +257,19 @@ class Driver:
     def _job(self, number: int, seed: int) -> str:
         return str(number) if seed == self.plan.first else job_name(number, seed)
 
-    def _task(self, number: int, config: dict[str, Any], role: str, seed: int) -> Task:
+    def _task(
+        self,
+        number: int,
+        config: dict[str, Any],
+        role: str,
+        seed: int,
+        changes: Sequence[Change] = (),
+    ) -> Task:
         spec = self.spec
         tune = role == "tune"
+        stretch = self.scheduler.stretch(number) if tune else None
+        save_at = list(self.plan.stops) if tune and self.plan.most > 1 else []
+        since = max(self.underway[number].entrant.leg(seed).values, default=0) if tune else 0
         name = f"{role}-{seed}.pt"
         if tune and seed == self.plan.first:
             name = "checkpoint.pt"
@@ -271,11 +282,13 @@ class Driver:
             "agent": spec.agent,
             "env": spec.env,
             "env_kwargs": spec.env_kwargs,
-            "config": config,
+            "config": stretch.config if stretch else config,
+            "changes": list(changes),
             "total_timesteps": spec.budget,
             "points": spec.points,
+            "since": since,
             "evaluate_at": spec.evaluate_at,
-            "save_at": list(self.plan.stops) if tune and self.plan.most > 1 else [],
+            "save_at": [stretch.until] if stretch else save_at,
             "eval_episodes": spec.eval_episodes,
             "objective": spec.objective,
             "checkpoint": str(self.run.trial_dir(number) / name),
@@ -349,7 +362,7 @@ class Driver:
         flight.env_steps = row["env_steps"]
         flight.seconds = row["time"]
         if not flight.is_test:
-            self.prices.observe(task["number"], flight.config, flight.seconds, flight.env_steps)
+            self.prices.observe(task["number"], task["config"], flight.seconds, flight.env_steps)
 
     def _judge(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the search; return whether the job ends."""
@@ -369,27 +382,30 @@ class Driver:
             leg.done = result.finished
             if self.plan.most > 1:
                 self.noise.learn(trial.number, trial.entrant)
-                self.study.annotate(trial.number, {"legs": trial.entrant.to_dict()})
-        if self._settle(trial, result.stop_reason or ""):
-            return True
+                self.study.annotate({trial.number: {"legs": trial.entrant.to_dict()}})
         returns = [episode["episode_return"] for episode in result.episodes]
-        leg_name = (trial.number, seed)
-        if self.health and (stop := self.health.judge(leg_name, result.row, returns)):
-            self._end(trial, stop.state, stop.reason)
+        key = (trial.number, seed)
+        stop = self.health.judge(key, result.row, returns) if self.health else None
+        if self._settle(trial, stop, result.stop_reason or ""):
             return True
         if result.out_of_time or self._search_time_is_up():
             self._end(trial, "PRUNED", f"{TIME_LIMIT} at {leg.env_steps:,} env_steps")
             return True
-        if trial.entrant.waits(seed):  # for the other seeds
+        if trial.entrant.waits(seed) or self._rests(trial):
             del self.flights[flight.task["job"]]
             self.view.trial_paused(trial.number, seed)
             return True
         return False
 
-    def _settle(self, trial: Underway, why_finished: str = "") -> bool:
+    def _settle(self, trial: Underway, stop: Stop | None = None, why_finished: str = "") -> bool:
         """Judge the trial at every point that all its legs have reached; return whether it ends.
 
         The verdict comes before the report: whatever the study holds has been decided.
+
+        Args:
+            trial: of the search
+            stop: how a stop rule ends it, unless it is finished or the scheduler ends it
+            why_finished: the agent's own rule
         """
         entrant = trial.entrant
         while (due := entrant.due()) is not None:
@@ -403,8 +419,18 @@ class Driver:
             if verdict == "stop":
                 self._end(trial, "PRUNED", self.scheduler.reason(trial.number), point)
                 return True
+            if stop is not None and entrant.due() is None:
+                self._end(trial, stop.state, stop.reason, point)
+                return True
             self.study.report(trial.number, point, trial.value)
-        return False
+        if stop is not None:
+            self._end(trial, stop.state, stop.reason)
+        return stop is not None
+
+    def _rests(self, trial: Underway) -> bool:
+        """Whether the scheduler lets the trial wait for the others."""
+        stretch = self.scheduler.stretch(trial.number)
+        return stretch is not None and stretch.until <= trial.entrant.settled
 
     def _restored(self, record: TrialRecord) -> Entrant:
         """Return the trial's legs as the study knows them."""
@@ -541,7 +567,13 @@ class Driver:
         """End the unfinished trials for which there was no time, unless they are to be resumed."""
         if not self.stop_requested:
             for trial in list(self.underway.values()):
-                self.study.tell(trial.number, "PRUNED", None, f"{TIME_LIMIT} before it could go on")
+                steps = trial.entrant.settled
+                where = f"at {steps:,} env_steps" if steps else "before it could begin"
+                reason = f"{TIME_LIMIT} {where}"
+                if any(leg.seconds for leg in trial.entrant.legs.values()):
+                    self._end(trial, "PRUNED", reason)
+                else:  # it did not go on: what was known stays
+                    self.study.tell(trial.number, "PRUNED", None, reason)
 
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""
@@ -597,6 +629,7 @@ def trial_row(record: TrialRecord) -> dict[str, Any]:
         "rung": max(record.intermediate, default=None),
         "role": "tune",
         **{name: record.attrs.get(name) for name in ATTRS},
+        **({"schedule": news_of(record)} if "schedule" in record.attrs else {}),
     }
 
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
-from rltune.asha import make_scheduler
+from rltune.asha import NoScheduler, make_scheduler
 from rltune.costs import CostModel
 from rltune.measure import Cost, Measurement, Meter
+from rltune.pbt import NAMES, rungs_of
 
 if TYPE_CHECKING:
     from rltune.space import Space
@@ -266,8 +267,9 @@ class _Plays:
     def play(self, trials: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
         """Return env_steps, wall and cpu seconds, and re-trainings of one search."""
         spec, n_starts = self.spec, min(len(self.own), trials)
-        scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-        plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
+        options = (spec.scheduler, spec.budget, spec.scheduler_options)
+        scheduler = NoScheduler() if spec.scheduler in NAMES else make_scheduler(*options)
+        plan = spec.seed_plan(rungs_of(spec))
         drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
         full = np.concatenate([self.own[:n_starts], drawn])
         quality = rng.normal(size=trials)

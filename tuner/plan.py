@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltune.asha import make_scheduler
 from rltune.formats import count, duration, plural, settings
 from rltune.objectives import describe
+from rltune.pbt import rungs_of
 from rltune.samplers import Proposer
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ def plan_lines(
     """
     trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
     limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
-    rungs = [rung.budget for rung in make_scheduler(
-        spec.scheduler, spec.budget, spec.scheduler_options).table()]  # fmt: skip
-    at = f" at {', '.join(count(rung) for rung in rungs[:-1])} env_steps" if rungs[1:] else ""
+    rungs = rungs_of(spec)
+    at = f" at {', '.join(map(count, rungs[:-1]))} env_steps" if rungs[1:] else ""
     evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env_steps"
     at_once = spec.concurrency or "as many as fit"
     lines = [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.asha import Rung, make_scheduler
 from rltune.objectives import objective_of
+from rltune.pbt import NAMES, rungs_of
 from rltune.rundir import Run, open_run
 from rltune.seeds import Entrant, SeedNoise, judged
 from rltune.spec import SearchSpec
@@ -117,6 +118,12 @@ def replay(
     if scheduler is None:
         scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
     options = dict(scheduler_options or {})
+    for name in (scheduler, spec.scheduler):
+        if name in NAMES:
+            raise UserError(
+                f"{name} can't be replayed: it changes what trials are trained with, so with or "
+                "without it the recorded evaluations would have been others."
+            )
     judge = make_scheduler(scheduler, spec.budget, options)
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
@@ -160,8 +167,7 @@ def _reports(
     history: pd.DataFrame, spec: SearchSpec, complete: Collection[int]
 ) -> Iterator[tuple[int, int, float, float]]:
     """Yield (trial, point, objective, its standard error) as the driver judged them, in order."""
-    scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-    plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
+    plan = spec.seed_plan(rungs_of(spec))
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
     results: list[tuple[float, int, int, int, float, bool]] = []
     legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])

@@ -124,7 +124,7 @@ class SearchScreen:
 
     def _trials(self, body: int) -> list[Text]:
         view = self.view
-        tuning = sum(trial.role == "tune" for trial in view.running.values())
+        tuning = sum(one.role == "tune" and not one.paused for one in view.running.values())
         parts = [
             (view.states["COMPLETE"], "finished", GOOD),
             (view.states["PRUNED"], "stopped", HALF),
@@ -195,7 +195,7 @@ class SearchScreen:
         head.insert(1, Text(" " * width))
         lines = [_concatenated([*head, Text("  so far" if curve else "")], QUIET)]
         for trial, name in list(zip(trials, names, strict=True))[:rows]:
-            per_second = count(trial.rate) if trial.rate else "-"
+            per_second = "waits" if trial.paused else count(trial.rate) if trial.rate else "-"
             latest = score(trial.values[-1] if trial.values else None)
             parts = row(name, f"{trial.env_steps:,}", per_second, latest)
             parts.insert(1, bar(trial.progress, width))

@@ -102,6 +102,7 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
+        from rltune import pbt
         from rltune.earlier import read_earlier
         from rltune.learners import config_class
 
@@ -117,7 +118,9 @@ class Search:
         budget = budget if budget is not None else self.space.budget
         if budget is None:
             raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
-        if trials is None and time_limit is None:
+        if options.get("scheduler") in pbt.NAMES:
+            trials = pbt.members(options.get("scheduler_options", {}), trials)
+        elif trials is None and time_limit is None:
             trials = DEFAULT_TRIALS
         if isinstance(time_limit, str):
             time_limit = parse_duration(time_limit)
@@ -135,11 +138,13 @@ class Search:
             import_path=os.getcwd(),
             **options,
         )
+        self.starts = starts(self.space, env, self.config_class)
         check(self.spec, self.space)
+        if self.spec.scheduler in pbt.NAMES:
+            pbt.check(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path = os.fspath(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
-        self.starts = starts(self.space, env, self.config_class)
         default = self.starts[0].config
         self.earlier, self.taken = read_earlier(self.spec.warm_start, self.space, default)
 
@@ -162,6 +167,7 @@ def resume(
         UserError: the path is no search, or another process drives it.
     """
     from rltune.learners import config_class
+    from rltune.pbt import NAMES
 
     started = time.time()
     run = RunDir.open(path)
@@ -170,6 +176,8 @@ def resume(
         changes["time_limit"] = parse_duration(changes["time_limit"])
     changes = {key: value for key, value in changes.items() if value is not None}
     spec = replace(spec, **changes)
+    if spec.scheduler in NAMES and "trials" in changes:
+        raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     run.resumed(changes)
     if spec.import_path not in sys.path:
         sys.path.insert(0, spec.import_path)
@@ -180,14 +188,13 @@ def check(spec: SearchSpec, space: Space) -> None:
     """Find the mistakes that would otherwise show up only in a worker."""
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
-    from rltune.asha import make_scheduler
     from rltune.launch import Resources, fitting
+    from rltune.pbt import rungs_of
     from rltune.samplers import Proposer
 
     make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
     Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
-    scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-    spec.seed_plan([rung.budget for rung in scheduler.table()])
+    spec.seed_plan(rungs_of(spec))
     Controls(**spec.controls)
     if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
         import torch
@@ -212,6 +219,7 @@ def drive(
     from rltune.health import make_health
     from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import Resources, ray_session, run_jobs, slots
+    from rltune.pbt import NAMES, make_population, rungs_of
     from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
@@ -231,9 +239,13 @@ def drive(
             earlier=take_over(run, spec.warm_start, space, first[0].config),
         )
         study.reopen_cut()  # there is time again
-        scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        scheduler = (
+            make_population(spec, space, config_class, study, run)
+            if spec.scheduler in NAMES
+            else make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+        )
         scheduler.restore(study.reports(), study.stopped())
-        plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
+        plan = spec.seed_plan(rungs_of(spec))
         history = HistoryWriter(run.path)
         health = make_health(spec) if spec.stop_rules else None
         if health and (going_on := [asked.number for asked in study.unfinished()]):

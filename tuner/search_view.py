@@ -54,6 +54,7 @@ class RunningTrial:
     first_steps: int
     updated: float
     seconds: float = 0.0  # of the worker's time, those of before a resume included
+    paused: bool = False
     values: deque[float] = field(default_factory=lambda: deque(maxlen=CURVE_POINTS))
 
     @property
@@ -163,6 +164,7 @@ class SearchView:
         with self.lock:
             if self.phase == "starting":
                 self.begin("search")
+            before = self.running.get((number, seed))
             self.running[number, seed] = RunningTrial(
                 number=number,
                 seed=seed,
@@ -174,6 +176,8 @@ class SearchView:
                 first_steps=env_steps,
                 updated=now,
             )
+            if before:  # it was paused
+                self.running[number, seed].values = before.values
 
     def trial_progress(
         self,
@@ -198,10 +202,11 @@ class SearchView:
             while self._steps[0][0] < now - RATE_WINDOW:
                 self._steps.popleft()
 
-    def trial_paused(self, number: int, seed: int) -> None:
-        """Take a training off that waits for the trial's other seeds, or has ended with them."""
+    def trial_paused(self, number: int, seed: int = 0) -> None:
+        """Show a training as waiting; it counts as under way until it is started again or ends."""
         with self.lock:
-            self._take_off(number, seed)
+            if trial := self.running.get((number, seed)):
+                trial.paused = True
 
     def _take_off(self, number: int, seed: int) -> RunningTrial | None:
         trial = self.running.pop((number, seed), None)
@@ -221,6 +226,9 @@ class SearchView:
         """Take a training off; ``state`` is COMPLETE, PRUNED or FAIL."""
         with self.lock:
             trial = self._take_off(number, seed)
+            if trial is None or trial.role == "tune":
+                for other in [leg for leg in self.running if leg[0] == number]:
+                    self._take_off(*other)
             self._tried += trial is None or trial.role == "tune"
             if trial is not None and trial.role == "test":
                 self.tests_done += 1
@@ -361,7 +369,7 @@ class SearchView:
             else:
                 planned = f"{self.ended} of {self.trials}" if self.trials else f"{self.ended}"
                 parts = [f"{planned} trials done"]
-            parts.append(f"{len(self.running)} running")
+            parts.append(f"{sum(not one.paused for one in self.running.values())} running")
             if self.incumbent:
                 parts.append(f"best {score(self.incumbent[1])} (trial {self.incumbent[0]})")
             if rate := self.rate():

@@ -120,6 +120,7 @@ class _Search(_Page):
         self.files(
             [
                 ("best/config.yaml", "the configuration above"),
+                ("best/schedule.yaml", "how it changes on the way"),
                 ("best/checkpoint.pt", "an agent trained with it"),
                 ("best/answer.yaml", "the answer, to be read by programs"),
                 ("trials.parquet", "a row per trial"),

@@ -234,10 +234,13 @@ class SearchStudy:
         if math.isfinite(value) and not trial.state.is_finished():
             self._database.report(trial, env_steps, float(value))
 
-    def annotate(self, number: int, attrs: Mapping[str, Any]) -> None:
-        """Keep more about a running trial, beside what is already kept."""
-        trial = self._database.trials[number]
-        self._database.set_attrs(trial, {"attrs": _merged(trial, attrs)})
+    def annotate(self, news: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keep more about running trials, by number, beside what is kept: all or nothing."""
+        trials = self._database.trials
+        self._database.set_attrs(
+            [(trials[number], {"attrs": _merged(trials[number], attrs)})
+             for number, attrs in news.items()]
+        )  # fmt: skip
 
     def tell(
         self,

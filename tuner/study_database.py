@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,13 @@ class Database:
             _report(session, trial, step, value)
         trial.intermediate_values[step] = value
 
-    def set_attrs(self, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
-        """Set user attributes."""
+    def set_attrs(self, news: Sequence[tuple[FrozenTrial, Mapping[str, Any]]]) -> None:
+        """Set user attributes of trials, of all or of none."""
         with self._transaction() as session:
-            _set_attrs(session, trial, attrs)
-        trial.user_attrs.update(attrs)
+            for trial, attrs in news:
+                _set_attrs(session, trial, attrs)
+        for trial, attrs in news:
+            trial.user_attrs.update(attrs)
 
     def finish(
         self,

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rltune.agents.config import config_hash
 from rltune.answer import Finalist
+from rltune.lineage import lineage
 
 if TYPE_CHECKING:
     from rltune.study import TrialRecord
@@ -32,24 +34,29 @@ def pick_finalists(trials: Iterable[TrialRecord], top: int) -> list[Finalist]:
     """Return the defaults, the known-good settings and the ``top`` best of the search.
 
     Only trials that ran their whole budget count among the best; ties in the objective go to the
-    higher mean over all evaluations. A configuration appears once, whatever its origins.
+    higher mean over all evaluations. A configuration, or a schedule of them (`pbt`), appears once,
+    whatever its origins.
     """
     records = list(trials)
+    by_number = {record.number: record for record in records}
     complete = [t for t in records if t.state == "COMPLETE" and t.value is not None]
     best = sorted(complete, key=_quality, reverse=True)[:top]
     finalists: dict[str, Finalist] = {}
     for record in [t for t in records if is_reference(t.origin)] + best:
-        known = finalists.get(record.hash)
+        config, changes = lineage(by_number, record.number)
+        key = config_hash({**config, "changes": changes}) if changes else record.hash
+        known = finalists.get(key)
         if known is None:
-            finalists[record.hash] = Finalist(
+            finalists[key] = Finalist(
                 trial=record.number,
                 origins=record.origins,
-                config=record.config,
+                config=config,
+                changes=tuple(changes),
                 objective=record.value if record.state == "COMPLETE" else None,
                 objective_mean=record.attrs.get("objective_mean"),
             )
         elif record.origin not in known.origins:
-            finalists[record.hash] = replace(known, origins=(*known.origins, record.origin))
+            finalists[key] = replace(known, origins=(*known.origins, record.origin))
     return list(finalists.values())
 
 

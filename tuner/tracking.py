@@ -197,9 +197,11 @@ class _Session:
         elif role != "tune" or any(key[0] == number for key in self._runs):
             name += f"-seed-{seed}"
         about = {key: spec[key] for key in ("agent", "env", "budget") if key in spec}
-        self._runs[number, seed, role] = self._open(
-            name, f"{number}-{seed}", role, {**about, **trial, **config, "seed": seed, "role": role}
-        )
+        content = {**about, **trial, **config, "seed": seed, "role": role}
+        if run := self._runs.get((number, seed, role)):  # it goes on, maybe with other values
+            run.config.update(masked(content), allow_val_change=True)  # type: ignore[no-untyped-call]
+            return
+        self._runs[number, seed, role] = self._open(name, f"{number}-{seed}", role, content)
 
     def log(self, trial: int, seed: int, role: str, row: dict[str, Any]) -> None:
         if run := self._runs.get((trial, seed, role)):

@@ -17,7 +17,7 @@ from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.history import HistoryWriter
-from rltune.learners import agent_type
+from rltune.learners import agent_type, with_config
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.tracking import Tracker
 from rltune.train_progress import TrainProgress
@@ -41,6 +41,7 @@ class TrainSpec:
     env: str
     total_timesteps: int
     config: dict[str, Any] = field(default_factory=dict)
+    schedule: list[dict[str, Any]] = field(default_factory=list)  # see `learners.with_config`
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "auto"
@@ -70,7 +71,9 @@ class TrainSpec:
     def next_point(self, env_steps: int) -> int:
         """Return the env_steps at which the iteration ends that begins at ``env_steps``."""
         evaluation = self.next_evaluation(env_steps)
-        return min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
+        changes: list[int] = [c["env_steps"] for c in self.schedule if c["env_steps"] > env_steps]
+        point = min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
+        return min([point, *changes])
 
     def next_evaluation(self, env_steps: int) -> int:
         """Return the env_steps of the first evaluation after ``env_steps``."""
@@ -253,7 +256,7 @@ class _Training:
         try:
             with self.progress, self._interruptible():
                 self.progress.update(agent.env_steps, None)
-                while not (agent.finished or self.interrupted):
+                while not (self.agent.finished or self.interrupted):
                     self._iterate()
             result = self._result()
             self.tracker.trial_finished(0, _summary(result), spec.seed, ROLE)
@@ -261,6 +264,8 @@ class _Training:
         finally:
             self.history.close()
             self.tracker.close()
+            if self.agent is not agent:
+                self.agent.close()
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -287,7 +292,8 @@ class _Training:
 
     def _iterate(self) -> None:
         """Train up to the next point, evaluate if it is time for it, record and save."""
-        agent, spec, state = self.agent, self.spec, self.state
+        spec, state = self.spec, self.state
+        agent = self.agent = with_config(self.agent, spec.config, spec.schedule)
         before, started = agent.env_steps, time.perf_counter()
         # The last rollout may have gone beyond the point: the next one counts from there.
         point, evaluate_at = spec.next_point(before), spec.next_evaluation(before)

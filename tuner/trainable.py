@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
+from rltune.learners import with_config
 from rltune.objectives import objective_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ PAYLOAD = "payload"
 
 # A checkpoint may cost this fraction of the training time.
 CHECKPOINT_SHARE = 0.05
+
+
+class Change(TypedDict):
+    """New values of some hyperparameters, from a point on."""
+
+    env_steps: int
+    config: dict[str, Any]
 
 
 class Task(TypedDict):
@@ -33,8 +41,10 @@ class Task(TypedDict):
     env: str
     env_kwargs: dict[str, Any]
     config: dict[str, Any]
+    changes: list[Change]  # of the configuration on the way, ascending
     total_timesteps: int
     points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
+    since: int  # the last point that the driver has the result of
     evaluate_at: list[int]  # those of the points that are evaluated
     save_at: list[int]  # those at which the job may end, to be taken up again later
     eval_episodes: int
@@ -76,8 +86,12 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     """Trains an agent up to the next point with each Tune step.
 
     It writes its own checkpoint into the run directory, and starts from it when it finds one there:
-    after a crash of the worker, of the machine or of the whole search. The checkpoint holds the
-    last result too, and the first result after a restart is that one again, so no row is missing.
+    after a crash of the worker, of the machine or of the whole search, or because an earlier job
+    ended at the point ``since``. The checkpoint holds the last result too, and the first result
+    after a restart is that one again, so no row is missing; but for those up to ``since``.
+
+    The agent has the configuration that the task says for its env_steps, whatever the one in the
+    checkpoint is: another job may have trained it.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -104,10 +118,12 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         """Run one iteration."""
         if self.agent is None:
             self.agent = self._make_agent()
-            if self.state.last is not None:
+            known = bisect.bisect_right(self.task["points"], self.task["since"])
+            if self.state.last is not None and self.state.last["iteration"] > known:
                 again = {**self.state.last, "restored": True, "out_of_time": False}
                 return {PAYLOAD: Result(**again)}
         try:
+            self.agent = with_config(self.agent, self.task["config"], self.task["changes"])
             result = self._iterate(self.agent)
         except BaseException:
             # Half a step must not be saved: the retry starts from the last checkpoint.

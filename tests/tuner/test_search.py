@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -187,6 +188,86 @@ def test_wandb_has_every_training_of_a_search(
     assert whole["exit"] == 0
     assert result.answer is not None
     assert whole["summary"]["best_trial"] == result.answer["winner"]
+
+
+POPULATION: dict[str, Any] = {
+    "agent": "toy:DescentAgent",
+    "env": "toy:ToyEnv",
+    "space": {"space": {"rate": {"log": [1e-3, 1.0]}}},
+    "budget": 300,
+    "evaluations": 6,
+    "objective": "last",
+    "scheduler": "pbt",
+    "scheduler_options": {"quantile": 0.4},
+    "trials": 5,
+    "screen": "none",
+    "name": "run",
+}
+
+
+def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    result = rltune.Search(storage_path=tmp_path, **POPULATION).run()
+    check_history(result.history())
+    assert result.answer is not None
+    winner = next(
+        one for one in result.answer["ranking"] if one["trial"] == result.answer["winner"]
+    )
+    assert winner["changes"]
+    assert "on the way" in " ".join(result.answer["sentences"])
+    schedule = yaml.safe_load((result.path / "best" / "schedule.yaml").read_text())
+    assert schedule == winner["changes"]
+    assert main(["show", str(result.path), "--plain"]) == 0
+    assert "best/schedule.yaml" in capsys.readouterr().out
+
+    seed = max(winner["scores"], key=winner["scores"].get)
+    command = shlex.split((result.path / "best" / "command.txt").read_text())[1:]
+    assert command[-2:] == ["--seed", str(seed)]
+    more = ["--storage-path", str(tmp_path), "--name", "again", "--wandb", "off", "--plain"]
+    assert main([*command, *more]) == 0
+    again = rltune.open(tmp_path / "again").history()
+    assert again["eval_return"].iloc[-1] == winner["scores"][seed]
+    tested = result.history().query(f"trial == {winner['trial']} and seed == {seed}")
+    assert set(again["rate"].dropna()) == set(tested["rate"].dropna())
+
+    # Each member has one run, whatever it took over, with the values that it ended with.
+    runs = {name: one for name, one in offline_runs(result.path).items() if "seed" not in name}
+    assert len(runs) == 6
+    for trial, rows in result.history().query("role == 'tune'").groupby("trial"):
+        run = runs[f"trial-{trial}"]
+        assert [row["env_steps"] for row in run["history"]] == list(rows["env_steps"])
+        assert run["summary"]["state"] == "COMPLETE"
+        assert run["exit"] == 0
+
+
+@pytest.mark.slow
+def test_a_killed_population_goes_on(tmp_path: Path) -> None:
+    options = {**POPULATION, "wandb": "off", "tournament": False, "budget": 3000}
+    whole = rltune.Search(storage_path=tmp_path / "whole", **options).run()
+    code = "import rltune\nrltune.Search(storage_path={!r}, **{!r}).run()"
+    code = code.format(str(tmp_path), {**options, "screen": "plain"})
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=HERE, start_new_session=True)
+    while not changes_of(tmp_path / "run"):
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(0.2)
+    kill(process)
+    result = rltune.resume(tmp_path / "run", screen="none")
+    check_history(result.history())
+    columns = ["trial", "state", "objective", "schedule"]
+    pd.testing.assert_frame_equal(result.trials()[columns], whole.trials()[columns])
+
+
+def changes_of(path: Path) -> list[Any]:
+    if not (path / "study.db").exists():
+        return []
+    with contextlib.suppress(Exception):  # it is being made
+        study = optuna.load_study(study_name="search", storage=f"sqlite:///{path}/study.db")
+        attrs = [trial.user_attrs.get("attrs", {}) for trial in study.trials]
+        return [change for one in attrs for change in one.get("schedule", [])]
+    return []
 
 
 def test_the_default_wins_when_nothing_beats_it(tmp_path: Path) -> None:

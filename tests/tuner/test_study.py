@@ -188,8 +188,8 @@ def test_the_first_verdict_stands(study):
 
 def test_attributes_add_up_and_are_plain(path, study):
     number = study.ask().number
-    study.annotate(number, {"retries": 1, "seeds": (0,)})
-    study.annotate(number, {"retries": np.int64(2)})
+    study.annotate({number: {"retries": 1, "seeds": (0,)}})
+    study.annotate({number: {"retries": np.int64(2)}})
     study.tell(number, "COMPLETE", 1.0, attrs={"seconds": np.float32(1.5), "path": path})
     for attrs in (study.trials()[0].attrs, stored(path).trials[0].user_attrs["attrs"]):
         attrs = {k: v for k, v in attrs.items() if k != "proposal"}

@@ -59,6 +59,14 @@ class ToyConfig(AgentConfig):
     sleep: float = hp(0.0, low=0.0, high=1.0, help="seconds that an update takes")
 
 
+@dataclass(frozen=True, kw_only=True)
+class DescentConfig(AgentConfig):
+    n_envs: int = hp(1, low=1, high=8, mutable=False, help="environments")
+    rate: float = hp(0.5, low=1e-3, high=1.0, scale="log", help="step size")
+    width: int = hp(4, low=1, high=8, minimum=1, mutable=False, help="decides on the weights' form")
+    momentum: str = hp("no", choices=("no", "yes"), help="without effect")
+
+
 class NoMemory:
     def add(self, **step: Any) -> None:
         """Forget."""
@@ -125,3 +133,39 @@ class ToyAgent(Algorithm[ToyConfig]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.updates = state["updates"]
+
+
+class DescentAgent(Algorithm[DescentConfig]):
+    """Descends a noisy slope: no constant rate leads as far as one that falls.
+
+    The expected squared error of stochastic gradient descent on a parabola; the return is its
+    negative logarithm.
+    """
+
+    Config = DescentConfig
+    update_every = 10
+
+    def __init__(
+        self, config: DescentConfig, spaces: Any, *, seed: int, device: str = "cpu"
+    ) -> None:
+        super().__init__(config, spaces, seed=seed, device=device)
+        self.errors = [1.0] * config.width
+
+    def make_memory(self) -> NoMemory:
+        return NoMemory()
+
+    def act(self, obs: Any, *, explore: bool) -> Any:
+        return np.full((len(obs), 1), -math.log10(self.errors[0]), np.float32)
+
+    def update(self, memory: Any, progress: float) -> dict[str, float]:
+        rate = self.config.rate
+        self.errors = [(1 - rate) ** 2 * error + rate**2 * 0.3 for error in self.errors]
+        return {"rate": rate}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"errors": self.errors}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if len(state["errors"]) != self.config.width:
+            raise ValueError("another width")
+        self.errors = list(state["errors"])

@@ -59,7 +59,9 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--budget", type=_number, metavar="STEPS", help="env_steps of a full trial")
     how = run.add_argument_group("how it is searched")
-    how.add_argument("--trials", "--n-trials", type=_whole, metavar="N", help="default: 20")
+    how.add_argument(
+        "--trials", "--n-trials", type=_whole, metavar="N", help="default: 20; of pbt and pb2: 8"
+    )
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
     how.add_argument(
         "--sampler",
@@ -76,9 +78,16 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         help="learn from an earlier search, on this or another environment; may be repeated",
     )
     how.add_argument(
-        "--scheduler", "--pruner", metavar="NAME", help="asha (default), hyperband, median, none"
+        "--scheduler",
+        "--pruner",
+        metavar="NAME",
+        help="asha (default), hyperband, median, none; pbt, pb2: --trials is the population",
     )
-    how.add_argument("--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"')
+    how.add_argument(
+        "--scheduler-options",
+        metavar="YAML",
+        help='such as "{reduction_factor: 4}", "{interval: 1e4, quantile: 0.25}"',
+    )
     how.add_argument(
         "--no-stop-rules",
         dest="stop_rules",

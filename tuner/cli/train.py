@@ -73,6 +73,11 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument(
         "--preset", metavar="NAME", help="known-good hyperparameters for --env; flags override"
     )
+    what.add_argument(
+        "--schedule",
+        metavar="FILE",
+        help="hyperparameters that change on the way, in YAML: a list of {env_steps, config}",
+    )
     what.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
     watch = train.add_argument_group("evaluation")
     watch.add_argument(
@@ -142,6 +147,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         env=args.env,
         total_timesteps=args.total_timesteps,
         config=config,
+        schedule=read_schedule(args.schedule, args.agent),
         env_kwargs=read_mapping(args.env_kwargs, "--env-kwargs"),
         seed=args.seed,
         device=args.device,
@@ -184,6 +190,41 @@ def read_config(file: str | None, agent: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UserError(f"{file}: not a mapping of hyperparameters to values")
     return config_dict(make_config(config_class(agent), data, file))
+
+
+def read_schedule(file: str | None, agent: str) -> list[dict[str, Any]]:
+    """Return the changes of the hyperparameters in a YAML file, under our own names.
+
+    Raises:
+        UserError: the file is no list of changes, or one of them can't be made.
+    """
+    if file is None:
+        return []
+    from pathlib import Path
+
+    from rltune.agents.config import canonical_name, hyperparameters
+    from rltune.dimensions import checked_value
+    from rltune.learners import config_class
+    from rltune.yaml_lines import read_yaml
+
+    kind = config_class(agent)
+    known = hyperparameters(kind)
+    data, _ = read_yaml(Path(file))
+    changes: list[dict[str, Any]] = []
+    for change in data if isinstance(data, list) else [data]:
+        if not (
+            isinstance(change, dict)
+            and isinstance(change.get("env_steps"), int)
+            and isinstance(change.get("config"), dict)
+        ):
+            raise UserError(f"{file}: not a list of {{env_steps: N, config: {{name: value}}}}")
+        own = {canonical_name(kind, name, file): value for name, value in change["config"].items()}
+        for name in own:
+            if not known[name].mutable and change["env_steps"] > 0:
+                raise UserError(f"{file}: {name} can't change in a training that has begun")
+        values = {name: checked_value(known[name], value) for name, value in own.items()}
+        changes.append({"env_steps": change["env_steps"], "config": values})
+    return sorted(changes, key=lambda change: change["env_steps"])
 
 
 def read_flags(

@@ -1,0 +1,94 @@
+"""A search without Ray: its jobs run here, one step of each in turn."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+from rltune.driver import Driver
+from rltune.history import HistoryWriter
+from rltune.learners import config_class
+from rltune.pbt import make_population, rungs_of
+from rltune.rundir import RunDir
+from rltune.search import Search, starts
+from rltune.search_view import SearchView
+from rltune.space import Space
+from rltune.spec import SearchSpec
+from rltune.study import SearchStudy
+from rltune.tracking import Tracker
+from rltune.trainable import PAYLOAD, TASK, AgentTrainable
+
+MORE_THAN_ENOUGH = 10_000
+
+
+class Serial:
+    """A population in a run directory, made anew or found there.
+
+    Args:
+        folder: where the run is
+        slots: jobs at once
+        options: of `rltune.Search`
+    """
+
+    def __init__(self, folder: Path, slots: int = 2, **options: Any) -> None:
+        if not (folder / "run").exists():
+            search = Search(storage_path=folder, name="run", wandb="off", **options)
+            RunDir.create(search.path, search.spec.to_dict())
+        self.run = RunDir.open(folder / "run")
+        self.spec = spec = SearchSpec.from_dict(self.run.spec)
+        space, config = Space.from_dict(spec.space), config_class(spec.agent)
+        self.study = SearchStudy(
+            self.run.study_path,
+            space,
+            sampler=spec.sampler,
+            seed=spec.seed,
+            starts=starts(space, spec.env, config),
+        )
+        self.study.reopen_cut()
+        self.scheduler = make_population(spec, space, config, self.study, self.run)
+        self.scheduler.restore(self.study.reports())
+        self.history = HistoryWriter(self.run.path)
+        self.driver = Driver(
+            spec,
+            self.run,
+            self.study,
+            self.scheduler,
+            spec.seed_plan(rungs_of(spec)),
+            self.history,
+            Tracker(self.run, mode="off"),
+            SearchView("run", spec.agent, spec.env, spec.budget, spec.trials),
+            slots=slots,
+            started=time.time(),
+        )
+
+    def go_on(self, results: int = MORE_THAN_ENOUGH) -> None:
+        """Run so many results; then everything is left as `kill -9` leaves it."""
+        driver, jobs = self.driver, dict[str, AgentTrainable]()
+        for _ in range(results):
+            while not driver.exhausted() and (task := driver.next_job()):
+                jobs[task["job"]] = AgentTrainable({TASK: task})
+            if not jobs:
+                break
+            name, job = next(iter(jobs.items()))
+            jobs[name] = jobs.pop(name)  # to the end of the queue
+            if driver.on_result(name, job.step()[PAYLOAD]):
+                jobs.pop(name).cleanup()
+        else:
+            assert results < MORE_THAN_ENOUGH
+        self.history.close()
+        self.study.close()
+
+    def records(self) -> list[Any]:
+        """Return what a search has to decide in the same way, whenever it was killed."""
+        keys = ("schedule", "stretch")
+        return [
+            (one.number, one.state, one.value, one.intermediate, *map(one.attrs.get, keys))
+            for one in self.study.trials()
+        ]
+
+
+def changes(records: list[Any]) -> list[Any]:
+    """Return all changes of a population."""
+    return list(itertools.chain.from_iterable(record[4] or [] for record in records))
