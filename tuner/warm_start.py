@@ -26,8 +26,9 @@ from scipy.stats import rankdata
 
 LEARNERS = ("tpe", "gp", "cost-aware")
 PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
-# Before the first trial: as if of so many pairs it had foretold so many rightly, and wrongly.
-BELIEF = (3.0, 1.0)
+# Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
+# too little for any trust: an earlier search that misleads costs its first proposal.
+BELIEF = (2.0, 1.0)
 MAX_PROPOSALS = 5  # at full trust
 MAX_SHOWN = 60  # earlier trials that a sampler sees, at full trust
 MAX_LEARNED = 100  # earlier trials that foretell; the fit takes their cube
@@ -82,7 +83,7 @@ class WarmStart:
             return
         judged = self._judged(trials)
         trusts = [source.trust(*judged) for source in self._sources]
-        # The first is free; a second one comes when there is reason for it.
+        # The first is free; a second one needs trust.
         if taken >= 1 + math.floor((MAX_PROPOSALS - 1) * max(trusts)):
             return
         best = int(np.argmax(trusts))

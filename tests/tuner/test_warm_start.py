@@ -56,7 +56,7 @@ def run(study: SearchStudy, trials: int, sign: float = 1) -> list[float]:
 def test_trust_follows_what_is_foretold_rightly(tmp_path: Path) -> None:
     sources = [earlier(), earlier(-1)]
     study = SearchStudy(tmp_path / "a.db", SPACE, sampler="random", earlier=sources)
-    assert trusts(study) == [pytest.approx(0.11, abs=0.01)] * 2  # little, before there is evidence
+    assert trusts(study) == [0, 0]  # before there is evidence
     run(study, 12)
     helpful, hostile = trusts(study)
     assert helpful > 0.6
@@ -84,6 +84,16 @@ def test_proposals_go_on_while_they_are_trusted(tmp_path: Path) -> None:
 
     assert proposed("a.db", earlier()) >= 3
     assert proposed("b.db", earlier(-1)) == 1
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_search_that_misleads_costs_one_trial(sampler: str, tmp_path: Path) -> None:
+    cold = SearchStudy(tmp_path / "a.db", SPACE, sampler=sampler, seed=3)
+    hot = SearchStudy(tmp_path / "b.db", SPACE, sampler=sampler, seed=3, earlier=[earlier(-1)])
+    run(cold, 6)
+    run(hot, 7)
+    proposed = [record.config for record in hot.trials()]
+    assert proposed[1:] == [record.config for record in cold.trials()]
 
 
 def test_proposals_are_apart(tmp_path: Path) -> None:
