@@ -239,7 +239,9 @@ class Proposer:
             trials: all trials of the study, by number
         """
         number = len(trials)
-        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+        # What a warm start proposed doesn't count: without trust, the sampler draws as without it.
+        drawn = number - sum(trial.user_attrs.get("proposal") == PROPOSAL for trial in trials)
+        seed = int(np.random.SeedSequence([self.seed, drawn]).generate_state(1)[0])
         if self._warm_start:
             for values in self._warm_start.proposals(self._inside_all(trials)):
                 yield Draw(values, PROPOSAL, {})

@@ -1,7 +1,7 @@
 """What earlier searches learned, and how far a search may trust it.
 
 The trials of an earlier search are ranked among themselves, so that another environment's returns
-are comparable. Its best configurations are proposed first, and the samplers that learn from a model
+are comparable. Its best configurations are proposed, and the samplers that learn from a model
 (`LEARNERS`) see its trials beside their own. How many of each is decided by its *trust*: how often
 the earlier search would have foretold which of two of this search's trials is the better one. An
 earlier search that misleads is soon forgotten; each of several is judged on its own. The idea of
@@ -26,8 +26,9 @@ from scipy.stats import rankdata
 
 LEARNERS = ("tpe", "gp", "cost-aware")
 PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
-# Before the first trial: as if of so many pairs it had foretold so many rightly, and wrongly.
-BELIEF = (3.0, 1.0)
+# Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
+# too little for any trust: an earlier search that misleads costs next to nothing.
+BELIEF = (2.0, 1.0)
 MAX_PROPOSALS = 5  # at full trust
 MAX_SHOWN = 60  # earlier trials that a sampler sees, at full trust
 MAX_LEARNED = 100  # earlier trials that foretell; the fit takes their cube
@@ -82,8 +83,7 @@ class WarmStart:
             return
         judged = self._judged(trials)
         trusts = [source.trust(*judged) for source in self._sources]
-        # The first is free; a second one comes when there is reason for it.
-        if taken >= 1 + math.floor((MAX_PROPOSALS - 1) * max(trusts)):
+        if taken >= math.ceil(MAX_PROPOSALS * max(trusts)):
             return
         best = int(np.argmax(trusts))
         yield from self._sources[best].best(trials)

@@ -53,19 +53,24 @@ def make_run(path: Path, rows: list[dict[str, Any]] | None = None, kind: str = "
 def test_samplers_without_a_model_take_the_best_configuration(
     sampler: str, first: Path, tmp_path: Path
 ) -> None:
-    from rltune.study import SearchStudy
+    from rltune.study import SearchStudy, Start
 
     space = Space.from_dict(SPACE)
     earlier, _ = read_earlier([first], space, DEFAULTS)
-    study = SearchStudy(tmp_path / "study.db", space, sampler=sampler, earlier=earlier)
+    starts = [Start(str(q), {**DEFAULTS, "quality": q}) for q in (0.1, 0.5, 0.8)]
+    study = SearchStudy(
+        tmp_path / "study.db", space, sampler=sampler, starts=starts, earlier=earlier
+    )
+    for _ in starts:
+        trial = study.ask()
+        assert trial is not None
+        study.tell(trial.number, "COMPLETE", trial.config["quality"])
+    asked = study.ask()
+    assert asked is not None
     table = rltune.open(first).trials()
-    asked = [study.ask() for _ in range(3)]
-    assert asked[0] is not None
     best = table.loc[table["objective"].idxmax()]
-    assert asked[0].config["quality"] == best["config.quality"]
-    assert study.trials()[0].attrs["proposal"] == "warm start"
-    # With no result there is no reason for a second one.
-    assert study.trials()[1].attrs["proposal"] != "warm start"
+    assert asked.config["quality"] == best["config.quality"]
+    assert study.trials()[asked.number].attrs["proposal"] == "warm start"
 
 
 def test_spaces_may_differ(first: Path) -> None:

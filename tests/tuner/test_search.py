@@ -154,16 +154,16 @@ def test_a_search_goes_on_where_another_ended(tmp_path: Path) -> None:
     options = {"budget": 90, "tournament": False, "concurrency": 1}
     first = search(tmp_path, name="first", trials=6, sampler="random", **options)
     best = first.trials().loc[first.trials()["objective"].idxmax()]
-    path = search(tmp_path, name="second", trials=3, warm_start=[first.path], **options).path
-    assert rltune.open(path).trials().loc[1, "hash"] == best["hash"]
+    path = search(tmp_path, name="second", trials=8, warm_start=[first.path], **options).path
+    assert best["hash"] in set(rltune.open(path).trials()["hash"])
 
     about = yaml.safe_load((path / "run.yaml").read_text())
     assert about["spec"]["warm_start"] == [str(first.path)]
     [taken] = about["warm_start"]
     assert (taken["run"], taken["trials"], taken["shared"]) == ("first", 6, ["quality"])
     shutil.rmtree(first.path)  # what was taken over lies in the run directory
-    table = rltune.resume(path, screen="none", trials=5).trials()
-    assert len(table) == 5
+    table = rltune.resume(path, screen="none", trials=10).trials()
+    assert len(table) == 10
     assert table["hash"].is_unique
 
 
