@@ -59,7 +59,7 @@ def another(one: Hyperparameter, value: Any) -> Any:
     if one.type == "int":
         return value * 2 if value > 0 else (int(one.low) or 1 if one.low is not None else 1)
     if one.name in ("clip_range", "target_kl"):
-        return 1e-5  # so small that it matters
+        return one.minimum or 1e-9  # so small that it matters
     number = float(value)
     if one.scale == "one_minus_log":
         return 0.5
