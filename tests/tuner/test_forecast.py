@@ -75,8 +75,11 @@ def test_steps_before_the_first_update_are_cheap() -> None:
 def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
     def play(**options: Any) -> tuple[float, float, float, int]:
         spec = toy_search(**options).spec
-        prices = np.full((50, 2), 9.0)
-        plays = _Plays(spec, [Cost(9.0, 9.0)], prices, 1, Cost())
+        row = np.linspace(1, 9, 9)  # a second for each ninth of the budget
+        prices = np.tile(row[None, :, None], (50, 1, 2))
+        step = Cost(0.01, 0.01)
+        own = Measurement(900, 0, step, step, Cost(), Cost(), 0, 900, True)
+        plays = _Plays(spec, [own], prices, 1, Cost())
         return plays.play(spec.trials or 1, np.random.default_rng(0))
 
     steps, wall, cpu, runs = play(scheduler="none", finalists=2, test_seeds=3)
