@@ -19,7 +19,18 @@ HERE = Path(__file__).parent
 SPACE: dict[str, Any] = {
     "space": {"quality": {"uniform": [0.0, 1.0]}, "sleep": {"choice": [0.0, 0.002, 0.004]}}
 }
-ARGV = ["plan", "toy:ToyAgent", "--env", "toy:ToyEnv", "-s", "sleep=0.001,0.003", "--budget", "900"]
+ARGV = [
+    "plan",
+    "toy:ToyAgent",
+    "--env",
+    "toy:ToyEnv",
+    "-s",
+    "sleep=0.001,0.003",
+    "-s",
+    "mode=ok",
+    "--budget",
+    "900",
+]
 
 
 @pytest.fixture(autouse=True)
