@@ -38,6 +38,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Make the toy agent importable."""
     monkeypatch.chdir(HERE)
     monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("TOY_FOLDER", str(tmp_path))
 
 
 def toy_search(**options: Any) -> Search:
