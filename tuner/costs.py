@@ -9,6 +9,7 @@ Learning" (2006): 2.7 for the linear part, 5.4.2 for leaving one out.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ WORK_SLOPE, WORK_SPREAD = 0.45, 0.3  # of updates, and of samples, per environme
 STEP_IN_UPDATES, STEP_IN_SAMPLES = 0.03, 10.0  # about what a step without any update costs
 LEVEL = 10.0  # before the first trial, a step may cost anything
 BEND, BEND_LENGTH = 0.3, 2.0  # what is not a power law: its size, and the log units over which
+SCALES = (1.0, 4.0)  # of all influences together, should they be larger; the data choose
 NOISES = (0.03, 0.1, 0.3)  # of one trial's price, relative; the data choose
 
 
@@ -55,6 +57,7 @@ class CostModel:
         self._features: list[_Feature] = []
         self._x: Array = np.zeros((0, 0))
         self._weights: Array = np.zeros(0)
+        self._scale = 1.0
 
     def fit(
         self,
@@ -80,12 +83,13 @@ class CostModel:
         y = np.log([seconds for _, seconds, _ in seen])
         kernel, residual = self._kernel(self._x), y - self._prior(self._x)
         best = -math.inf
-        for noise in NOISES:
-            factor = cho_factor(kernel + noise**2 * np.eye(len(y)), lower=True)
+        for scale, noise in itertools.product(SCALES, NOISES):
+            covariance = LEVEL**2 + scale**2 * kernel + noise**2 * np.eye(len(y))
+            factor = cho_factor(covariance, lower=True)
             weights = cho_solve(factor, residual)
             fit = -0.5 * residual @ weights - np.log(np.diag(factor[0])).sum()
             if fit > best:
-                best, self._weights, chosen = fit, weights, factor
+                best, self._weights, self._scale, chosen = fit, weights, scale, factor
         if len(y) > 1:
             inverse = cho_solve(chosen, np.eye(len(y)))
             left_out = np.abs(self._weights / np.diag(inverse))
@@ -102,7 +106,8 @@ class CostModel:
         if not len(self._weights):
             return np.full(len(configs), math.nan)
         x = self._matrix(configs, [env_steps or self.budget] * len(configs))
-        log: Array = self._prior(x) + self._kernel(x, self._x) @ self._weights
+        covariance = LEVEL**2 + self._scale**2 * self._kernel(x, self._x)
+        log: Array = self._prior(x) + covariance @ self._weights
         return np.exp(log)
 
     def _matrix(self, configs: Sequence[Config], env_steps: Sequence[int | None]) -> Array:
@@ -118,7 +123,7 @@ class CostModel:
         return x @ means
 
     def _kernel(self, a: Array, b: Array | None = None) -> Array:
-        """Return the prior covariances of the log prices of `a` (rows) and `b` (columns)."""
+        """Return the prior covariances of the log prices of `a` and `b`, without the level."""
         b = a if b is None else b
         spread: Array = np.array([feature.spread for feature in self._features])
         bends = np.array([feature.bends for feature in self._features], bool)
@@ -126,7 +131,8 @@ class CostModel:
         u, v = a[:, bends] / BEND_LENGTH, b[:, bends] / BEND_LENGTH
         squares = (u**2).sum(1)[:, None] + (v**2).sum(1)[None] - 2 * u @ v.T
         bend: Array = BEND**2 * np.exp(-0.5 * np.maximum(squares, 0))
-        return LEVEL**2 + linear + bend
+        covariance: Array = linear + bend
+        return covariance
 
 
 @dataclass(frozen=True)

@@ -141,8 +141,8 @@ def forecast(
         measured = _measure(meter, spec, space, starts, drawn, seconds, tell)
     wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
     cpu, cpu_error = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
-    own = [one.measured.likely for one in measured[: len(starts)]]
-    plays = _Plays(spec, own, np.stack([wall, cpu], axis=1), slots, meter.start_up)
+    own = [one.measured for one in measured[: len(starts)]]
+    plays = _Plays(spec, own, np.stack([wall, cpu], axis=2), slots, meter.start_up)
     trials = spec.trials or plays.trials_that_fit()
     played = [plays.play(trials, np.random.default_rng([spec.seed, i])) for i in range(PLAYED)]
     steps, walls, cpus, runs = (np.array(column) for column in zip(*played, strict=True))
@@ -159,7 +159,7 @@ def forecast(
         trials=trials,
         runs=About.of(runs, 0.0),
         env_steps=About.of(steps, 0.0),
-        trial=About.of(wall, 0.0),
+        trial=About.of(wall[:, -1], 0.0),
         cpu=About.of(cpus, error),
         gpu=_times(wall_about, spec.gpus_per_trial * slots),
         wall=wall_about,
@@ -201,7 +201,7 @@ def _measure(
             break
         prices, _ = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
         done = [one.config for one in measured]
-        order = [int(n) for n in np.argsort(prices) if drawn[n] not in done]
+        order = [int(n) for n in np.argsort(prices[:, -1]) if drawn[n] not in done]
         config = drawn[order[min(int(place * len(order)), len(order) - 1)]]
         name = f"{place:.0%} of the space is cheaper".replace("%", " %")
         tell(f"measuring one that {name}")
@@ -221,11 +221,29 @@ def _predicted(
     configs: Sequence[dict[str, Any]],
     part: Callable[[Cost], float],
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the seconds of full trials, and the typical relative error of one."""
-    known = list(measured)
-    rates = [part(one.measured.likely) / spec.budget for one in known]
-    model = CostModel(space, spec.budget).fit([one.config for one in known], rates)
-    return model.predict(configs) * spec.budget, model.error or 0.0
+    """Return the seconds of trials that get to each evaluation, and a full one's typical error.
+
+    The seconds have shape (configs, evaluations).
+    """
+    model = CostModel(space, spec.budget)
+    known = [(one.config, one.measured, spec.budget) for one in measured]
+    error = _fit(model, known, part)
+    # What a trial costs that is stopped before its first update.
+    known += [(config, one, one.warm_up) for config, one, _ in known if one.warm_up]
+    _fit(model, known, part)
+    points = spec.evaluate_at
+    seconds = [model.predict(configs, point) * point for point in points]
+    return np.maximum.accumulate(np.stack(seconds, axis=1), axis=1), error or 0.0
+
+
+def _fit(
+    model: CostModel,
+    known: Sequence[tuple[dict[str, Any], Measurement, int]],
+    part: Callable[[Cost], float],
+) -> float | None:
+    rates = [part(one.until(steps)) / steps for _, one, steps in known]
+    steps = [steps for _, _, steps in known]
+    return model.fit([config for config, _, _ in known], rates, steps).error
 
 
 class _Plays:
@@ -233,8 +251,9 @@ class _Plays:
 
     Args:
         spec: the search
-        own: a full trial of each start
-        prices: (wall, cpu) seconds of a full trial of configurations of the space, (n, 2)
+        own: of the starts
+        prices: (wall, cpu) seconds until each evaluation, of n configurations of the space:
+            (n, evaluations, 2)
         slots: trials at once
         start_up: of a worker
     """
@@ -242,13 +261,14 @@ class _Plays:
     def __init__(
         self,
         spec: SearchSpec,
-        own: Sequence[Cost],
+        own: Sequence[Measurement],
         prices: NDArray[np.float64],
         slots: int,
         start_up: Cost,
     ) -> None:
         self.spec = spec
-        self.own = np.array([(cost.wall, cost.cpu) for cost in own])
+        costs = [[one.until(point) for point in spec.evaluate_at] for one in own]
+        self.own = np.array([[(cost.wall, cost.cpu) for cost in row] for row in costs])
         self.prices = prices
         self.slots = slots
         self.start_up = start_up
@@ -274,26 +294,27 @@ class _Plays:
         full = np.concatenate([self.own[:n_starts], drawn])
         quality = rng.normal(size=trials)
         quality[:n_starts] += START_LEAD
-        done = np.full(trials, spec.budget)
+        points = np.array(spec.evaluate_at)
+        n_seeds = np.array([len(plan.seeds_at(point)) for point in spec.evaluate_at])
+        last = np.full(trials, len(points) - 1)  # index of the evaluation where a trial ends
         scores = np.full(trials, -np.inf)
         for trial in range(trials):
-            for point in spec.evaluate_at:
-                n_seeds = len(plan.seeds_at(point))
-                error = NOISE / n_seeds**0.5
+            for i, point in enumerate(spec.evaluate_at):
+                error = NOISE / n_seeds[i] ** 0.5
                 score = float(quality[trial] + error * rng.normal())
                 known = error if plan.most > 1 else 0.0
                 if scheduler.decide(trial, point, score, known) == "stop" and point < spec.budget:
-                    done[trial] = point * n_seeds
+                    last[trial] = i
                     break
             else:
-                scores[trial], done[trial] = score, spec.budget * plan.most
-        costs = full * (done / spec.budget)[:, None]
+                scores[trial] = score
+        costs = full[np.arange(trials), last] * n_seeds[last, None]
         finalists = self._finalists(scores, n_starts)
-        tests = np.repeat(full[finalists], spec.test_seeds, axis=0)
+        tests = np.repeat(full[finalists, -1], spec.test_seeds, axis=0)
         wall = self.start_up.wall + RAY_SECONDS
         wall += _makespan(costs[:, 0], self.slots) + _makespan(tests[:, 0], self.slots)
         cpu = float(costs[:, 1].sum() + tests[:, 1].sum())
-        steps = float(done.sum()) + len(tests) * spec.budget
+        steps = float((points * n_seeds)[last].sum()) + len(tests) * spec.budget
         return steps, wall, cpu, len(tests)
 
     def _finalists(self, scores: NDArray[np.float64], n_starts: int) -> list[int]:

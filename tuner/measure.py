@@ -55,7 +55,9 @@ class Measurement:
     """What a full trial of a configuration costs, from its first seconds.
 
     Attributes:
-        training: of the whole budget
+        budget: env_steps of the full trial
+        warm_up: those before the first update
+        collecting, learning: of an env_step before and after the first update
         evaluations: of all of them together, if episodes stay as long as they were seen last
         longest: the same if they become as long as the environment lets them, up to `MAX_GROWTH`
         memory: bytes of the process, with a replay memory as full as it will be
@@ -63,7 +65,10 @@ class Measurement:
         is_whole: whether that was the whole trial
     """
 
-    training: Cost
+    budget: int
+    warm_up: int
+    collecting: Cost
+    learning: Cost
     evaluations: Cost
     longest: Cost
     memory: int
@@ -73,12 +78,24 @@ class Measurement:
     @property
     def likely(self) -> Cost:
         """A full trial, with evaluations in the middle of what is possible."""
-        return self.training + (self.evaluations + self.longest) * 0.5
+        return self.until(self.budget)
+
+    @property
+    def training(self) -> Cost:
+        """A full trial without evaluations."""
+        return self.collecting * self.warm_up + self.learning * (self.budget - self.warm_up)
+
+    def until(self, env_steps: int) -> Cost:
+        """Return what a trial costs that is stopped there."""
+        before = min(env_steps, self.warm_up)
+        training = self.collecting * before + self.learning * (env_steps - before)
+        share = env_steps / self.budget
+        return training + (self.evaluations + self.longest) * (0.5 * share)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
         """Read what `dataclasses.asdict` wrote."""
-        costs = {name: Cost(**data[name]) for name in ("training", "evaluations", "longest")}
+        costs = {name: Cost(**value) for name, value in data.items() if isinstance(value, dict)}
         return cls(**{**data, **costs})
 
 
@@ -219,11 +236,7 @@ class _Run:
         spec, done = self.spec, self.env_steps
         own_warm_up = min(int(self.config.get("learning_starts") or 0), spec.budget)
         is_whole = own_warm_up == warm_up and done >= spec.budget
-        training = collecting * warm_up
-        if warm_up < spec.budget:
-            training += self.rate(own_warm_up, spec.budget) * (spec.budget - warm_up)
-        if is_whole:
-            training = sum((cost for _, _, cost in self.slices), Cost())
+        learning = self.rate(own_warm_up, spec.budget)
         if not self.evaluations:
             self._evaluate_briefly(seconds * EVALUATION_SHARE)
         length, last = self.evaluations[-1]
@@ -232,7 +245,10 @@ class _Run:
         to_come = len(spec.evaluate_at) - len(known)
         so_far = sum(known, Cost())
         return Measurement(
-            training=training,
+            budget=spec.budget,
+            warm_up=warm_up,
+            collecting=collecting,
+            learning=learning,
             evaluations=so_far + last * to_come,
             longest=so_far + last * (growth * to_come),
             memory=_memory() + self._memory_to_come(),

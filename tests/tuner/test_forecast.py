@@ -19,7 +19,18 @@ HERE = Path(__file__).parent
 SPACE: dict[str, Any] = {
     "space": {"quality": {"uniform": [0.0, 1.0]}, "sleep": {"choice": [0.0, 0.002, 0.004]}}
 }
-ARGV = ["plan", "toy:ToyAgent", "--env", "toy:ToyEnv", "-s", "sleep=0.001,0.003", "--budget", "900"]
+ARGV = [
+    "plan",
+    "toy:ToyAgent",
+    "--env",
+    "toy:ToyEnv",
+    "-s",
+    "sleep=0.001,0.003",
+    "-s",
+    "mode=ok",
+    "--budget",
+    "900",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +38,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Make the toy agent importable."""
     monkeypatch.chdir(HERE)
     monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("TOY_FOLDER", str(tmp_path))
 
 
 def toy_search(**options: Any) -> Search:
@@ -75,8 +87,11 @@ def test_steps_before_the_first_update_are_cheap() -> None:
 def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
     def play(**options: Any) -> tuple[float, float, float, int]:
         spec = toy_search(**options).spec
-        prices = np.full((50, 2), 9.0)
-        plays = _Plays(spec, [Cost(9.0, 9.0)], prices, 1, Cost())
+        row = np.linspace(1, 9, 9)  # a second for each ninth of the budget
+        prices = np.tile(row[None, :, None], (50, 1, 2))
+        step = Cost(0.01, 0.01)
+        own = Measurement(900, 0, step, step, Cost(), Cost(), 0, 900, True)
+        plays = _Plays(spec, [own], prices, 1, Cost())
         return plays.play(spec.trials or 1, np.random.default_rng(0))
 
     steps, wall, cpu, runs = play(scheduler="none", finalists=2, test_seeds=3)
