@@ -27,7 +27,7 @@ SPACE: dict[str, Any] = {
     "fixed": {"luck": 0.1},
 }
 TIMES = ["time", "timestamp", "env_steps_per_second", "attempt", "seconds", "started", "finished"]
-TIMES += ["memory", "memory_in_use"]
+TIMES += ["cpu_time", "memory", "memory_in_use"]
 
 
 class Killed(BaseException):
