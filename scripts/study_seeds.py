@@ -150,7 +150,7 @@ def search(curves: Curves, policy: Policy, limit: float, rng: Any) -> tuple[int 
     from rltune.stats import iqm
 
     points = [EVALUATIONS // 9, EVALUATIONS // 3, EVALUATIONS]
-    asha = ASHA(points)
+    asha = ASHA(points, margin=policy.margin)
     spreads: dict[int, list[float]] = {point: [] for point in points}
     tried = 0
     spent: float = policy.finalists * (len(TUNING) - policy.seeds[-1])  # kept for the finalists
@@ -169,12 +169,8 @@ def search(curves: Curves, policy: Policy, limit: float, rng: Any) -> tuple[int 
             value = iqm(values)
             if n > 1 and np.isfinite(values).all():
                 spreads[point].append(float(np.var(values, ddof=1)))
-            verdict = asha.decide(number, point, value if np.isfinite(value) else None)
-            if verdict == "stop" and policy.margin and np.isfinite(value):
-                cutoff = next(rung.cutoff for rung in asha.table() if rung.budget == point)
-                noise = (np.mean(spreads[point]) / n) ** 0.5 if spreads[point] else 0.0
-                if cutoff is not None and value + policy.margin * noise >= cutoff:
-                    verdict = "continue"
+            noise = (np.mean(spreads[point]) / n) ** 0.5 if spreads[point] else 0.0
+            verdict = asha.decide(number, point, value if np.isfinite(value) else None, noise)
             if verdict == "stop" or not np.isfinite(value):
                 break
             if point == EVALUATIONS:

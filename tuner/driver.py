@@ -243,7 +243,7 @@ class Driver:
         if self.tournament is None or final != self.tournament_is_final:
             finalists = pick_finalists(self.study.trials(), self.spec.finalists if final else 0)
             planned = self.spec.test_seeds
-            seeds = test_seeds(self.spec.first_test_seed, planned)
+            seeds = test_seeds(self.spec.first_test_seed, planned)[: None if final else planned]
             self.tournament = Tournament(finalists, seeds, planned, self.scores)
             self.scores = self.tournament.scores
             self.tournament_is_final = final
