@@ -291,6 +291,7 @@ class Driver:
             "save_at": [stretch.until] if stretch else save_at,
             "eval_episodes": spec.eval_episodes,
             "objective": spec.objective,
+            "metric": spec.metric,
             "checkpoint": str(self.run.trial_dir(number) / name),
             "deadline": None if math.isinf(deadline) else deadline,
             "import_path": spec.import_path,
@@ -410,7 +411,8 @@ class Driver:
         entrant = trial.entrant
         while (due := entrant.due()) is not None:
             point, values = due
-            trial.value, entrant.settled = judged(values), point
+            trial.value = judged(values, self.spec.over_seeds)
+            entrant.settled = point
             doubt = self.noise.standard_error(point, len(values))
             verdict = self.scheduler.decide(trial.number, point, trial.value, doubt)
             if entrant.finished:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rltune.agents.errors import UserError, unknown
 
 KINDS = ("last", "best", "area")
+METRIC = "eval_return"
 DEFAULT = "last:3"  # one lucky evaluation shall not decide
 
 
@@ -21,6 +24,23 @@ def objective_of(evaluations: Sequence[float], objective: str) -> float:
     if kind == "best":
         return _best(evaluations, n)
     return _mean(evaluations if kind == "area" else evaluations[-n:])
+
+
+def metric_of(row: Mapping[str, Any], metric: str) -> float:
+    """Return what is maximised of a row of the history.
+
+    Args:
+        row: one with an evaluation
+        metric: a column's name; with a minus in front, the lower the better
+
+    Raises:
+        ValueError: the agent does not report it.
+    """
+    value = row.get(metric.removeprefix("-"))
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        known = ", ".join(sorted(name for name, one in row.items() if isinstance(one, float)))
+        raise ValueError(f"no metric {metric.removeprefix('-')!r} was reported; there are {known}")
+    return -float(value) if metric.startswith("-") else float(value)
 
 
 def _best(values: Sequence[float], n: int) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltune.formats import count, duration, plural, settings
-from rltune.objectives import describe
+from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
 from rltune.samplers import Proposer
 
@@ -50,7 +50,8 @@ def plan_lines(
         f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
         f"each trial on {_seeds(spec.seed_plan(rungs))}; "
         f"{plural(spec.eval_episodes, 'greedy episode')} "
-        f"{evaluations}; the objective is {describe(spec.objective)}",
+        f"{evaluations}; the objective is {describe(spec.objective)}"
+        + (f" of {spec.metric}" if spec.metric != METRIC else ""),
         f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
         f"GPU, on device {spec.device}",
         "",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.asha import Rung, make_scheduler
-from rltune.objectives import objective_of
+from rltune.objectives import metric_of, objective_of
 from rltune.pbt import NAMES, rungs_of
 from rltune.rundir import Run, open_run
 from rltune.seeds import Entrant, SeedNoise, judged
@@ -172,7 +172,7 @@ def _reports(
     results: list[tuple[float, int, int, int, float, bool]] = []
     legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
     for (trial, seed), mine in legs:
-        returns = mine["eval_return"].tolist()
+        returns = [metric_of(row, spec.metric) for row in mine.to_dict("records")]
         points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
         for n, timestamp in enumerate(mine["timestamp"].tolist(), 1):
             done = trial in complete and n == len(points)
@@ -188,4 +188,4 @@ def _reports(
         while not entrant.finished and (due := entrant.due()) is not None:
             at, values = due
             entrant.settled = at
-            yield trial, at, judged(values), noise.standard_error(at, len(values))
+            yield trial, at, judged(values, spec.over_seeds), noise.standard_error(at, len(values))

@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rltune.agents.errors import UserError
+import numpy as np
+from rltune.agents.errors import UserError, unknown
 from rltune.stats import iqm
 
 RACING = "racing"
+OVER_SEEDS = ("iqm", "mean", "worst", "q25")
 MAX_SEEDS = 10
 
 
@@ -225,6 +227,25 @@ class SeedNoise:
         return math.sqrt(sum(s for _, s in known) / freedom / n) if freedom else 0.0
 
 
-def judged(values: Sequence[float]) -> float:
-    """Return what a trial is worth with these values on its seeds: their interquartile mean."""
-    return iqm(values)
+def judged(values: Sequence[float], over_seeds: str = "iqm") -> float:
+    """Return what a trial is worth with these values on its seeds.
+
+    Args:
+        values: one a seed
+        over_seeds: "iqm", "mean", or to avoid risks "worst" or a lower quantile such as "q25"
+    """
+    if over_seeds == "iqm":
+        return iqm(values)
+    if over_seeds == "mean":
+        return sum(values) / len(values)
+    return float(np.quantile(values, quantile_of(over_seeds)))
+
+
+def quantile_of(over_seeds: str) -> float:
+    """Return the quantile that "worst" and "q25" stand for, in parts of 1; UserError: neither."""
+    number = "0" if over_seeds == "worst" else over_seeds.removeprefix("q")
+    if (over_seeds != "worst" and number == over_seeds) or not number.isdecimal():
+        raise unknown("way to sum up seeds", over_seeds, OVER_SEEDS, "--over-seeds")
+    if int(number) > 100:
+        raise UserError(f"--over-seeds {over_seeds}: a quantile is between q0 and q100.")
+    return int(number) / 100

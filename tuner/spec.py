@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rltune.agents.errors import UserError, unknown
-from rltune.objectives import DEFAULT, parse_objective
-from rltune.seeds import SeedPlan, make_plan, parse_seeds
+from rltune.objectives import DEFAULT, METRIC, parse_objective
+from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0
@@ -32,6 +32,7 @@ class SearchSpec:
     time_limit: float | None = None
     seed: int = 0
     seeds: str | int = 1
+    over_seeds: str = "iqm"
     first_seed: int = FIRST_SEED
     sampler: str = "tpe"
     sampler_options: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class SearchSpec:
     evaluations: int = 9
     eval_episodes: int = 10
     objective: str = DEFAULT
+    metric: str = METRIC
     concurrency: int | None = None
     cpus_per_trial: float = 1
     gpus_per_trial: float = 0
@@ -67,6 +69,7 @@ class SearchSpec:
         _at_least("--seed", self.seed, 0)
         _at_least("--first-seed", self.first_seed, 0)
         _at_least("--first-test-seed", self.first_test_seed, 0)
+        judged([0.0], self.over_seeds)
         _, most = parse_seeds(self.seeds)
         tune = range(self.first_seed, self.first_seed + most)
         test = range(self.first_test_seed, self.first_test_seed + self.test_seeds)

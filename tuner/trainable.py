@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
 from rltune.learners import with_config
-from rltune.objectives import objective_of
+from rltune.objectives import metric_of, objective_of
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -49,6 +49,7 @@ class Task(TypedDict):
     save_at: list[int]  # those at which the job may end, to be taken up again later
     eval_episodes: int
     objective: str  # see `objectives`
+    metric: str  # what it is made of: a column of the history, with a minus the lower the better
     checkpoint: str  # the file
     deadline: float | None  # seconds since the epoch
     import_path: str  # the user's folder: their modules are imported from here
@@ -174,7 +175,6 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
             evaluation = agent.evaluate(task["eval_episodes"])
-            state.evaluations.append(evaluation.mean)
         state.seconds += time.perf_counter() - started
         state.cpu_seconds += time.process_time() - cpu_started
         row = {
@@ -197,7 +197,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 eval_return=evaluation.mean,
                 eval_std=evaluation.std,
                 eval_episodes=len(evaluation.returns),
+                eval_length=sum(evaluation.lengths) / len(evaluation.lengths),
             )
+            state.evaluations.append(metric_of(row, task["metric"]))
         evaluations = state.evaluations
         return Result(
             iteration=index + 1,

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from rltune.agents.errors import UserError
-from rltune.objectives import DEFAULT, describe, objective_of, parse_objective
+from rltune.objectives import DEFAULT, describe, metric_of, objective_of, parse_objective
 from rltune.spec import SearchSpec
 
 RETURNS = [10.0, 60.0, 20.0, 30.0]
@@ -44,3 +46,12 @@ def test_the_default_is_no_lucky_evaluation() -> None:
 def test_mistakes_are_explained(objective: str, message: str) -> None:
     with pytest.raises(UserError, match=f"--objective.*{message}"):
         SearchSpec(agent="ppo", env="CartPole-v1", space={}, budget=10, objective=objective)
+
+
+def test_any_metric_can_be_the_objective() -> None:
+    row = {"eval_return": 7.0, "loss": 0.5, "entropy": math.nan, "note": None}
+    assert metric_of(row, "eval_return") == 7.0
+    assert metric_of(row, "-loss") == -0.5
+    for missing in ("entropy", "note", "kl"):
+        with pytest.raises(ValueError, match=f"no metric '{missing}' was reported; there are"):
+            metric_of(row, missing)

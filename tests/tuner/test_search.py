@@ -141,6 +141,13 @@ def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
     assert all(fate.same for fate in again.fates)
 
 
+def test_any_metric_may_be_tuned(tmp_path: Path) -> None:
+    result = search(tmp_path, trials=2, tournament=False, metric="-loss", objective="last")
+    history = result.history().set_index(["trial", "env_steps"])
+    for _, trial in result.trials().iterrows():
+        assert trial["objective"] == -history.loc[(trial["trial"], 900), "loss"]
+
+
 def test_fixed_seeds_count_together(tmp_path: Path) -> None:
     result = search(tmp_path, LUCKY, trials=6, tournament=False, seeds=2, first_seed=5)
     for _, trial in result.trials().iterrows():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rltune.agents.errors import UserError
-from rltune.seeds import Entrant, Leg, SeedNoise, make_plan, parse_seeds
+from rltune.seeds import Entrant, Leg, SeedNoise, judged, make_plan, parse_seeds
 
 POINTS = [100, 200, 300, 400, 500, 600, 700, 800, 900]
 RUNGS = [100, 300, 900]
@@ -139,3 +139,16 @@ def test_the_luck_of_seeds_is_learned_over_all_trials() -> None:
     assert noise.standard_error(100, 1) == pytest.approx(5, rel=0.1)
     assert noise.standard_error(100, 4) == pytest.approx(2.5, rel=0.1)
     assert noise.standard_error(300, 1) == 0.0
+
+
+def test_what_counts_of_several_seeds() -> None:
+    values = [0.0, 10.0, 20.0, 30.0, 500.0]
+    assert judged(values) == 20.0
+    assert judged(values, "mean") == 112.0
+    assert judged(values, "worst") == 0.0
+    assert judged(values, "q25") == 10.0
+    for wrong in ("iqr", "q", "25", "q1.5"):
+        with pytest.raises(UserError, match="--over-seeds"):
+            judged(values, wrong)
+    with pytest.raises(UserError, match="between q0 and q100"):
+        judged(values, "q101")

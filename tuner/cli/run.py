@@ -102,6 +102,12 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         help="per trial: a number, or racing (more seeds for who survives a rung, up to three), or "
         "racing:N; default: 1",
     )
+    how.add_argument(
+        "--over-seeds",
+        metavar="HOW",
+        help="what counts of several seeds: iqm (interquartile mean; default), mean, worst, or a "
+        "quantile such as q25",
+    )
     how.add_argument("--first-seed", type=_whole, metavar="N", help="of the trials; default: 0")
     how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
     how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
@@ -111,6 +117,12 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help="of a trial's evaluations: last:3 (the mean of the last three; default), last, best, "
         "best:3, or area (under the curve)",
+    )
+    how.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="what is tuned: eval_return (default), eval_length, or what the agent reports, as in "
+        "--metric=-kl (with a minus, the lower the better)",
     )
     how.add_argument("--retries", type=_whole, metavar="N", help="of a failed trial; default: 2")
     how.add_argument(
@@ -197,10 +209,12 @@ PASSED_ON = (
     "stop_rules",
     "seed",
     "seeds",
+    "over_seeds",
     "first_seed",
     "evaluations",
     "eval_episodes",
     "objective",
+    "metric",
     "retries",
     "concurrency",
     "cpus_per_trial",
