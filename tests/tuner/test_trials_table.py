@@ -62,6 +62,7 @@ def test_types_do_not_depend_on_the_rows(path):
     full = {
         **{"trial": 1, "state": "FAIL", "reason": "NaN", "origin": "sampler", "hash": "x"},
         **{"objective": 1.0, "objective_mean": 1.0, "budget_reached": 10, "rung": 3, "seeds": [0]},
+        **{"env_steps": 10, "seed_objectives": [1.0]},
         **{"role": "tune", "seconds": 1, "started": 1, "finished": 2, "retries": 0},
         "traceback": "Traceback ...",
     }
