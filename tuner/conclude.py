@@ -11,7 +11,7 @@ from rltune.pbt import NAMES
 from rltune.rundir import atomic_write
 from rltune.samplers import check_options
 from rltune.study import TIME_LIMIT
-from rltune.tournament import Tournament, is_reference, pick_finalists, test_seeds
+from rltune.tournament import Tournament, is_reference, pick_finalists
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,8 +78,7 @@ def _answer(
 ) -> Answer:
     trials = study.trials()
     finalists = pick_finalists(trials, spec.finalists)
-    seeds = test_seeds(spec.first_test_seed, spec.test_seeds)
-    tournament = Tournament(finalists, seeds, spec.test_seeds, scores)
+    tournament = Tournament(finalists, spec.tournament_seeds, spec.test_seeds, scores)
     sampler = check_options(spec.sampler, spec.sampler_options)
     ended = [trial for trial in trials if trial.state in ("COMPLETE", "PRUNED", "FAIL")]
     return build_answer(

@@ -19,7 +19,7 @@ from rltune.lineage import news_of
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
-from rltune.tournament import Tournament, job_name, pick_finalists, test_seeds
+from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Driver:
         self.underway: dict[int, Underway] = {}
         self.asked = sum(t.state != "WAITING" for t in trials)
         self.space_exhausted = False
-        self.prices = Prices(study.space, spec.budget, _first_rung(scheduler, spec))
+        self.prices = Prices(study.space, spec.budget, plan.stops[0])
         self.prices.restore(trials)
         self.scores = read_scores(run)
         self.tournament: Tournament | None = None
@@ -243,7 +243,7 @@ class Driver:
         if self.tournament is None or final != self.tournament_is_final:
             finalists = pick_finalists(self.study.trials(), self.spec.finalists if final else 0)
             planned = self.spec.test_seeds
-            seeds = test_seeds(self.spec.first_test_seed, planned)[: None if final else planned]
+            seeds = self.spec.tournament_seeds[: None if final else planned]
             self.tournament = Tournament(finalists, seeds, planned, self.scores)
             self.scores = self.tournament.scores
             self.tournament_is_final = final
@@ -490,7 +490,6 @@ class Driver:
             del self.flights[flight.task["job"]]
         self.view.trial_ended(trial.number, state, reason, value, seed=min(legs, default=0))
         for seed, leg in legs.items():
-            self.view.trial_paused(trial.number, seed)
             summary = _summary(state, reason, value, leg.seconds, leg.env_steps)
             self.tracker.trial_finished(trial.number, summary, seed, "tune")
         incumbent = self.study.incumbent()
@@ -599,10 +598,6 @@ ATTRS = (
     "retries",
     "traceback",
 )
-
-
-def _first_rung(scheduler: Scheduler, spec: SearchSpec) -> int:
-    return min((rung.budget for rung in scheduler.table()), default=spec.budget)
 
 
 def _summary(

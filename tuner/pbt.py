@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rltune.agents.config import Hyperparameter, hyperparameters
 from rltune.agents.errors import UserError
-from rltune.asha import Reports, Rung, Scheduler, Stretch, check_options, make_scheduler
+from rltune.asha import NoScheduler, Reports, Rung, Stretch, check_options, make_scheduler
 from rltune.learners import RLLIB
 from rltune.lineage import changes_of, config_at
 from rltune.rundir import atomic_write
@@ -186,7 +186,7 @@ def _neighbour(choices: Sequence[Any], value: Any, up: bool) -> Any:
     return ordered[min(max(place, 0), len(ordered) - 1)]
 
 
-class PBT(Scheduler):
+class PBT(NoScheduler):
     """The schedule of a population; see `asha.Scheduler`.
 
     Args:
@@ -217,16 +217,6 @@ class PBT(Scheduler):
         self.checkpoint = checkpoint
         self.seed = seed
         self.quantile = quantile
-
-    def decide(
-        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
-    ) -> str:
-        """Return "continue": no one is stopped."""
-        return "continue"
-
-    def reason(self, trial: int) -> str:
-        """Return an empty text: no one is stopped."""
-        return ""
 
     def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
         """Put what the study says was taken over in its place: maybe a kill has hindered it."""

@@ -73,7 +73,7 @@ def plan_lines(
         lines += [
             "",
             f"tournament: up to {finalists} finalists, each re-trained on seeds "
-            f"{spec.test_seed(0)} to {spec.test_seed(spec.test_seeds - 1)}",
+            f"{spec.first_test_seed} to {spec.first_test_seed + spec.test_seeds - 1}",
         ]
     most = (spec.trials or 0) * spec.budget * spec.seed_plan(rungs).most
     if spec.tournament:

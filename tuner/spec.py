@@ -15,6 +15,7 @@ from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0
 FIRST_TEST_SEED = 100
+EXTRA_SEEDS = 2  # times the planned test seeds, at most
 # An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
 MAX_STEPS_PER_ITERATION = 10_000
 
@@ -71,8 +72,7 @@ class SearchSpec:
         _at_least("--first-test-seed", self.first_test_seed, 0)
         judged([0.0], self.over_seeds)
         _, most = parse_seeds(self.seeds)
-        tune = range(self.first_seed, self.first_seed + most)
-        test = range(self.first_test_seed, self.first_test_seed + self.test_seeds)
+        tune, test = range(self.first_seed, self.first_seed + most), self.tournament_seeds
         if tune[-1] >= test[0] and test[-1] >= tune[0]:
             raise UserError(
                 f"seeds {tune[0]} to {tune[-1]} of the search and seeds {test[0]} to {test[-1]} of "
@@ -111,9 +111,10 @@ class SearchSpec:
         """The first of the seeds that every trial is trained on."""
         return self.first_seed
 
-    def test_seed(self, index: int) -> int:
-        """Return the ``index``-th seed of the tournament."""
-        return self.first_test_seed + index
+    @property
+    def tournament_seeds(self) -> range:
+        """The seeds of the tournament: the planned ones, and those in place of spared ones."""
+        return range(self.first_test_seed, self.first_test_seed + EXTRA_SEEDS * self.test_seeds)
 
     def seed_plan(self, rungs: Sequence[int]) -> SeedPlan:
         """Return who gets how many seeds when, with the scheduler's rungs; UserError: can't be."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 LEAST_SEEDS = 3  # that everyone gets
 CLEARLY = 0.05  # how often somebody who is not worse may be left behind
-EXTRA = 2  # times the planned seeds, at most
 
 
 def is_reference(origin: str) -> bool:
@@ -66,11 +65,6 @@ def _quality(record: TrialRecord) -> tuple[float, float]:
     return record.value, -math.inf if mean is None else mean
 
 
-def test_seeds(first: int, planned: int) -> list[int]:
-    """Return the planned seeds, and those that may be used in place of spared ones."""
-    return list(range(first, first + EXTRA * planned))
-
-
 def job_name(trial: int, seed: int) -> str:
     """Return the name of a re-training, as jobs and checkpoints carry it."""
     return f"{trial}/{seed}"
@@ -93,7 +87,7 @@ class Tournament:
     def __init__(
         self,
         finalists: list[Finalist],
-        seeds: list[int],
+        seeds: Sequence[int],
         planned: int,
         scores: dict[tuple[int, int], float] | None = None,
     ) -> None:

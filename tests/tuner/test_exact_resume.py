@@ -26,8 +26,18 @@ SPACE: dict[str, Any] = {
     "space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}},
     "fixed": {"luck": 0.1},
 }
-TIMES = ["time", "timestamp", "env_steps_per_second", "attempt", "seconds", "started", "finished"]
-TIMES += ["cpu_time", "memory", "memory_in_use"]
+TIMES = [
+    "time",
+    "timestamp",
+    "env_steps_per_second",
+    "attempt",
+    "seconds",
+    "started",
+    "finished",
+    "cpu_time",
+    "memory",
+    "memory_in_use",
+]
 
 
 class Killed(BaseException):

@@ -157,7 +157,7 @@ def test_what_no_change_can_satisfy_stays() -> None:
     }
     known = hyperparameters(config_class("ppo"))
     found = Explorer(Space.from_dict(space), known, 0.25)
-    config = {"n_steps": 64, "batch_size": 64, "gamma": 0.9}
+    config = {"n_steps": 16, "batch_size": 64, "gamma": 0.9}
     assert found.explore(Member(0, config, 1.0, False), 1, RNG) == config
 
 

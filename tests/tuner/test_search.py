@@ -472,6 +472,8 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
         ({"sampler": "cmaes"}, "at least two numeric dimensions"),
         ({"scheduler": "ahsa"}, "asha"),
         ({"budget": 0}, "--budget"),
+        ({"seeds": 3, "first_seed": 98}, "overlap"),
+        ({"first_seed": 109}, "overlap"),  # a test seed, should others be spared
         ({"name": "../out"}, "name"),
         ({"time_limit": "soon"}, "soon"),
         ({"nonsense": 1}, "nonsense"),
