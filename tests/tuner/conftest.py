@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
+
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
@@ -20,3 +22,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs the right to mount a small file system")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def toy_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Ray for all searches of a module: starting it costs seconds."""
+    from rltune.launch import ray_session
+
+    # Set before Ray starts, so that the workers have it.
+    os.environ["TOY_FOLDER"] = str(tmp_path_factory.mktemp("toy"))
+    with ray_session():
+        yield
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the toy agent importable, here and in the workers."""
+    monkeypatch.chdir(HERE)
+    monkeypatch.syspath_prepend(str(HERE))
