@@ -76,11 +76,15 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Greedy episodes: their undiscounted returns, lengths, and the seconds they took."""
+    """Greedy episodes: their undiscounted returns, lengths, and the seconds they took.
+
+    ``metrics`` are what else is known of them.
+    """
 
     returns: list[float]
     lengths: list[int]
     seconds: float
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:

@@ -84,6 +84,8 @@ class Ranked:
     better_than_default: bool  # beyond chance
     improvement: Estimate | None  # probability that a run of it beats a run of the defaults
     difference: Estimate | None  # to the defaults, over shared seeds
+    # trial number of other known-good settings -> probability that a run of it beats one of theirs
+    over_known_good: dict[int, Estimate] = field(default_factory=dict)
     env_steps: int
     seconds: float
 
@@ -223,6 +225,7 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
     )
     best = list(scores[order[0].trial].values())
     threshold = significance(len(entries) - 1)
+    known_good = [one for one in order if _origin_rank(one.origins) == 1]
     ranking = []
     for one in order:
         own = list(scores[one.trial].values())
@@ -247,6 +250,11 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
                 better_than_default=bool(versus) and p_value_better(own, others) <= threshold,
                 improvement=probability_of_improvement(own, others) if versus else None,
                 difference=_shared_difference(scores[one.trial], versus) if versus else None,
+                over_known_good={
+                    other.trial: probability_of_improvement(own, list(scores[other.trial].values()))
+                    for other in known_good
+                    if other is not one
+                },
                 env_steps=one.env_steps,
                 seconds=one.seconds,
             )
@@ -310,6 +318,8 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
     for name in ("improvement", "difference"):
         if values.get(name) is not None:
             values[name] = Estimate(*values[name])
+    over = values.get("over_known_good", {})
+    values["over_known_good"] = {int(trial): Estimate(*one) for trial, one in over.items()}
     return Ranked(**values)
 
 

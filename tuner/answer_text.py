@@ -11,6 +11,7 @@ from rltune.stats import significance, smallest_p_value
 
 if TYPE_CHECKING:
     from rltune.answer import Circumstances, Ranked
+    from rltune.stats import Estimate
 
 # A tuning score that is above the test score by less than this part of it is no illusion.
 SMALL_GAP = 0.05
@@ -31,7 +32,7 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
     """Return what follows from the ranking: whom to use, how good, who ties, the tuning gap."""
     if not math.isfinite(winner.iqm):
         return ["There is no answer: every finalist diverged on most of its test seeds."]
-    lines = [_verdict(ranking, winner), _quality(winner)]
+    lines = [_verdict(ranking, winner), *_over_known_good(ranking, winner), _quality(winner)]
     if winner.changes:
         times = plural(len(winner.changes), "time")
         lines.append(
@@ -140,8 +141,25 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
         f"Use {winner.label}: {_pick(winner, 'it beats', 'they beat')} the agent's defaults, "
         f"{score(winner.iqm)} against {score(default.iqm)}. Trained on a new seed, "
         f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
+        f"{_percent(chance)}."
+    )
+
+
+def _over_known_good(ranking: Sequence[Ranked], winner: Ranked) -> list[str]:
+    if winner.is_default:
+        return []
+    return [
+        f"Above {other.label} {_pick(winner, 'it scores', 'they score')} with a probability of "
+        f"{_percent(winner.over_known_good[other.trial])}."
+        for other in ranking
+        if other.trial in winner.over_known_good
+    ]
+
+
+def _percent(chance: Estimate) -> str:
+    return (
         f"{100 * chance.value:.0f} % (95 % interval {100 * chance.low:.0f} to "
-        f"{100 * chance.high:.0f} %)."
+        f"{100 * chance.high:.0f} %)"
     )
 
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltune.history import HISTORY_COLUMNS
+from rltune.scales import environments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -379,8 +380,11 @@ def make_health(spec: SearchSpec) -> Health:
     """Return the judge of a search."""
     from rltune.agents.envs import make_env
 
-    env = make_env(spec.env, env_kwargs=spec.env_kwargs)
-    try:
-        return Health(spec.budget, least_entropy(env.action_space))
-    finally:
+    least = []
+    for name in environments(spec.env):
+        env = make_env(name, env_kwargs=spec.env_kwargs)
+        least.append(least_entropy(env.action_space))
         env.close()  # type: ignore[no-untyped-call]
+    # What several environments report is the mean over them.
+    known = [one for one in least if one is not None]
+    return Health(spec.budget, sum(known) / len(known) if len(known) == len(least) else None)

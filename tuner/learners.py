@@ -1,19 +1,25 @@
-"""Agents by name: ours and the user's own (`rltune.agents`), and RLlib's (`rllib:PPO`)."""
+"""Agents by name: ours and the user's own (`rltune.agents`), and RLlib's (`rllib:PPO`).
+
+On several environments at once each is a `suite.SuiteAgent`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
+from rltune.scales import is_suite
 
 if TYPE_CHECKING:
     from rltune.agents.agent import Agent
     from rltune.rllib import RLlibAgent
+    from rltune.suite import SuiteAgent
 
-    AnyAgent: TypeAlias = Agent | RLlibAgent
+    OneAgent: TypeAlias = Agent | RLlibAgent
+    AnyAgent: TypeAlias = OneAgent | SuiteAgent
 
 RLLIB = "rllib:"
 
@@ -31,8 +37,17 @@ def config_class(agent: str) -> type[Any]:
     return agent_class(agent).Config
 
 
-def agent_type(agent: str) -> type[Agent] | type[RLlibAgent]:
-    """Return the class that trains the agent; both kinds have the same constructor and methods."""
+def agent_type(agent: str, env: str) -> type[Agent] | type[RLlibAgent] | type[SuiteAgent]:
+    """Return the class that trains the agent there; all have the same constructor and methods."""
+    if is_suite(env):
+        from rltune.suite import SuiteAgent
+
+        return SuiteAgent
+    return one_agent_type(agent)
+
+
+def one_agent_type(agent: str) -> type[Agent] | type[RLlibAgent]:
+    """Return the class that trains the agent on a single environment."""
     if agent.startswith(RLLIB):
         from rltune.rllib import RLlibAgent
 
@@ -60,8 +75,18 @@ def with_config(
     has = config_dict(agent.config)
     if all(has.get(name) == value for name, value in wanted.items()):
         return agent
+    if is_suite(agent.env):
+        from rltune.suite import SuiteAgent
+
+        assert isinstance(agent, SuiteAgent)
+        return agent.with_config(wanted)
+    return one_with_config(cast("OneAgent", agent), wanted)
+
+
+def one_with_config(agent: OneAgent, config: Mapping[str, Any]) -> OneAgent:
+    """Return the agent on a single environment with another configuration."""
     from rltune.agents.agent import Agent
 
     if not isinstance(agent, Agent):
         raise UserError(f"{agent.algorithm_spec} can't change its hyperparameters as it trains")
-    return agent.with_config(wanted)
+    return agent.with_config(config)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
+from rltune.scales import environments
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -180,7 +181,7 @@ class _Run:
 
         self.spec = spec
         self.config = config
-        self.agent: AnyAgent = agent_type(spec.agent)(
+        self.agent: AnyAgent = agent_type(spec.agent, spec.env)(
             spec.agent,
             spec.env,
             config,
@@ -275,9 +276,12 @@ class _Run:
     def _longest_episode(self) -> float:
         from rltune.agents.make_env import make_env
 
-        env = make_env(self.spec.env, env_kwargs=self.spec.env_kwargs)
-        env.close()  # type: ignore[no-untyped-call]
-        return (env.spec and env.spec.max_episode_steps) or math.inf
+        longest = 0.0
+        for name in environments(self.spec.env):
+            env = make_env(name, env_kwargs=self.spec.env_kwargs)
+            env.close()  # type: ignore[no-untyped-call]
+            longest += (env.spec and env.spec.max_episode_steps) or math.inf
+        return longest
 
     def _memory_to_come(self) -> int:
         """Return the bytes of the replay memory that this trial has yet to fill."""

@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.agents.errors import StorageError, UserError, storage_error
+from rltune.scales import environments
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 FORMAT_VERSION = 1
+MAX_ENVS_IN_NAME = 3
 STORAGE = "runs"  # where runs go unless --storage-path says otherwise
 PACKAGES = (
     *("rltune", "ray", "torch", "optuna", "gymnasium", "numpy", "pandas", "pyarrow", "wandb"),
@@ -165,7 +167,8 @@ def _now() -> str:
 
 def default_name(agent: str, env: str, storage: str | os.PathLike[str] | None = None) -> str:
     """Return "ppo-CartPole-v1-20261121-0223"; with ``storage``, one that is not taken there."""
-    stem = "-".join(re.split(r"[:/.]", part)[-1] for part in (agent, env))
+    parts = [agent, *environments(env)][: 1 + MAX_ENVS_IN_NAME]
+    stem = "-".join(re.split(r"[:/.]", part)[-1] for part in parts)
     name = re.sub(r"[^\w.+-]", "-", stem) + time.strftime("-%Y%m%d-%H%M")
     taken, number = name, 1
     while storage is not None and (Path(storage) / taken).exists():

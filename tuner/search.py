@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
 from rltune.agents.errors import StorageError, UserError, unknown
 from rltune.rundir import STORAGE, Run, RunDir, default_name, find_run, run_path
+from rltune.scales import check_together, completed, environments, is_suite
 from rltune.space import Space, shipped_spaces
 from rltune.spec import SearchSpec, parse_duration
 
@@ -71,6 +72,7 @@ class Search:
     Args:
         agent: name ("ppo"), "module:Class", or a class that can be imported.
         env: gymnasium id, "module:Class", or a class that can be imported; None: the space's.
+            Several environments, as "CartPole-v1,Acrobot-v1", are searched at once (`scales`).
         space: a dict in the language of the YAML files, a path, a shipped name, or None for the one
             that ships for the agent.
         budget: environment steps of a full trial; None: the space's.
@@ -115,6 +117,7 @@ class Search:
         env = _spec_of(env) if env is not None else self.space.env
         if env is None:
             raise UserError("which environment? Give --env ID, or env: in the space file.")
+        env = completed(env)
         budget = budget if budget is not None else self.space.budget
         if budget is None:
             raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
@@ -192,10 +195,13 @@ def check(spec: SearchSpec, space: Space) -> None:
     from rltune.pbt import rungs_of
     from rltune.samplers import Proposer
 
-    make_env(spec.env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
+    controls = Controls(**spec.controls)
+    if is_suite(spec.env):
+        check_together(controls, spec.env_kwargs)
+    for env in environments(spec.env):
+        make_env(env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
     Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
     spec.seed_plan(rungs_of(spec))
-    Controls(**spec.controls)
     if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
         import torch
 
@@ -253,7 +259,7 @@ def drive(
         view = SearchView(
             name=run.name,
             agent=spec.agent,
-            env=spec.env,
+            env=" + ".join(environments(spec.env)),
             budget=spec.budget,
             trials=spec.trials,
             time_limit=spec.time_limit,

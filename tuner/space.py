@@ -18,6 +18,7 @@ from rltune.agents.config import Hyperparameter
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import Dimension, same
 from rltune.expressions import Expression
+from rltune.scales import environments
 from rltune.space_changes import bind, override, own_parts
 from rltune.space_checks import check
 from rltune.space_flags import dimension_from_values, parse_override
@@ -186,8 +187,9 @@ class Space:
         )
 
     def starts_for(self, env: str | None) -> list[Start]:
-        """The starts that are meant for an environment."""
-        return [start for start in self.starts if not start.env or env in start.env]
+        """The starts that are meant for an environment, or for one of several."""
+        wanted = set(environments(env)) if env else set()
+        return [one for one in self.starts if not one.env or wanted.intersection(one.env)]
 
     def _with_derived(self, config: Mapping[str, Any]) -> dict[str, Any]:
         known = dict(config)

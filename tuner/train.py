@@ -19,6 +19,7 @@ from rltune.agents.errors import UserError
 from rltune.history import HistoryWriter
 from rltune.learners import agent_type, with_config
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
+from rltune.scales import completed
 from rltune.tracking import Tracker
 from rltune.train_progress import TrainProgress
 
@@ -138,8 +139,9 @@ def train(
     Raises:
         UserError: a wrong specification; then no run directory is left behind.
     """
+    spec = dataclasses.replace(spec, env=completed(spec.env))
     path = run_path(storage_path, name or default_name(spec.agent, spec.env, storage_path))
-    agent = agent_type(spec.agent)(
+    agent = agent_type(spec.agent, spec.env)(
         spec.agent,
         spec.env,
         spec.config,
@@ -201,10 +203,10 @@ def _last_agent(run: RunDir, spec: TrainSpec) -> AnyAgent:
     """Return the agent of the last checkpoint, or a new one if there is none yet."""
     last = run.path / "checkpoints" / "last.pt"
     if last.exists():
-        return agent_type(spec.agent).load(
+        return agent_type(spec.agent, spec.env).load(
             last, device=spec.device, env=spec.env, algorithm=spec.agent
         )
-    return agent_type(spec.agent)(
+    return agent_type(spec.agent, spec.env)(
         spec.agent,
         spec.env,
         spec.config,
@@ -352,6 +354,7 @@ class _Training:
             row["eval_return"] = evaluation.mean
             row["eval_std"] = evaluation.std
             row["eval_episodes"] = len(evaluation.returns)
+            row.update(evaluation.metrics)
         return row
 
     def _evaluated(self, evaluation: Evaluation) -> None:

@@ -143,11 +143,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
         task = self.task
         if Path(task["checkpoint"]).exists():
-            agent = agent_type(task["agent"]).load(task["checkpoint"], device=task["device"])
+            agent = agent_type(task["agent"], task["env"]).load(
+                task["checkpoint"], device=task["device"]
+            )
             self.state = _State(**agent.extra)
             self.saved_steps = agent.env_steps
             return agent
-        return agent_type(task["agent"])(
+        return agent_type(task["agent"], task["env"])(
             task["agent"],
             task["env"],
             task["config"],
@@ -198,6 +200,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 eval_std=evaluation.std,
                 eval_episodes=len(evaluation.returns),
                 eval_length=sum(evaluation.lengths) / len(evaluation.lengths),
+                **evaluation.metrics,
             )
             state.evaluations.append(metric_of(row, task["metric"]))
         evaluations = state.evaluations

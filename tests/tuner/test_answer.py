@@ -63,6 +63,24 @@ def test_one_catastrophic_seed_keeps_a_configuration_from_beating_the_default():
     assert answer.best.is_default
 
 
+def test_the_winner_is_compared_with_each_of_the_known_good_settings():
+    answer = build_answer(
+        [
+            default([100, 110, 120, 130, 140]),
+            finalist(1, [300, 310, 320, 330, 490], ("start:0",)),
+            finalist(2, [90, 95, 99, 100, 105], ("start:1",)),
+            finalist(7, [475, 485, 495, 500, 500]),
+        ],
+        GOOD,
+    )
+    assert answer.best.trial == 7
+    assert "Above known-good settings 1 it scores with a probability of 92 %" in text(answer)
+    assert "Above known-good settings 2 it scores with a probability of 100 %" in text(answer)
+    known_good = next(one for one in answer.ranking if one.trial == 1)
+    assert list(known_good.over_known_good) == [2]
+    assert Answer.from_dict(yaml.safe_load(yaml.safe_dump(answer.to_dict()))) == answer
+
+
 def test_among_ties_known_good_settings_come_before_the_search():
     answer = build_answer(
         [

@@ -35,6 +35,14 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), reward, self.steps >= 10, False, {}
 
 
+class SteepEnv(ToyEnv):
+    """The same with three times the return."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, 3 * reward, *rest
+
+
 # What the metrics say of a policy that has come to nothing, by the mode.
 SICK: dict[str, dict[str, float]] = {
     "frozen": {},

@@ -13,6 +13,7 @@ from rltune.agents.errors import UserError
 if TYPE_CHECKING:
     from rltune.agents.agent import Agent, Evaluation
     from rltune.learners import AnyAgent
+    from rltune.suite import SuiteAgent
 
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 EVAL_HELP = """\
@@ -68,7 +69,9 @@ def _add(subparsers: Any, name: str, short: str, text: str, main: Any) -> Any:
         help="of a training, the agent of its best evaluation; by default the last one",
     )
     which.add_argument("--trial", type=_seed, metavar="N", help="of a search, this trial's agent")
-    parser.add_argument("--env", help="refuse an agent of another environment")
+    parser.add_argument(
+        "--env", help="refuse an agent of another environment; of several, this one"
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
     parser.add_argument(
         "--max-steps", type=_positive, metavar="N", help="cut episodes off after so many"
@@ -112,8 +115,13 @@ def run_eval(args: argparse.Namespace, extra: Sequence[str]) -> int:
 def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Play."""
     from rltune.agents.video import play
+    from rltune.scales import environments, is_suite
 
     path, agent = _load(args, extra)
+    if is_suite(agent.env):
+        raise UserError(
+            f"which environment? Give --env, one of {', '.join(environments(agent.env))}."
+        )
     evaluation = play(
         cast("Agent", agent),  # RLlib's have all that is needed here
         args.episodes,
@@ -144,9 +152,14 @@ def _load(args: argparse.Namespace, extra: Sequence[str]) -> tuple[Path, AnyAgen
     path = find_checkpoint(args.checkpoint, best=args.best, trial=args.trial)
     from rltune.agents import checkpoint
     from rltune.learners import agent_type
+    from rltune.scales import is_suite
 
-    agent = agent_type(checkpoint.read(path)["agent"])
-    return path, agent.load(path, device=args.device, env=args.env)
+    found = checkpoint.read(path)
+    kind = agent_type(found["agent"], found["env"])
+    if not is_suite(found["env"]):
+        return path, kind.load(path, device=args.device, env=args.env)
+    suite = cast("SuiteAgent", kind.load(path, device=args.device))
+    return path, suite if args.env is None else suite.member(args.env)
 
 
 def find_checkpoint(where: str, *, best: bool = False, trial: int | None = None) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
+from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     """Add the flags that describe a search."""
     run.add_argument("agent", help=AGENTS)
     what = run.add_argument_group("what is searched")
-    what.add_argument("--env", help="gymnasium id, or module:Class of your own")
+    what.add_argument("--env", help=ENVS)
     what.add_argument("--env-kwargs", metavar="YAML", help='such as "{render_fps: 30}"')
     what.add_argument("--space", metavar="FILE", help="search space; default: the one that ships")
     what.add_argument(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
+from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
     from rltune.agents.config import Hyperparameter
@@ -58,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     train.add_argument("-h", "--help", action=_Help, nargs=0, help="show this and stop")
     train.add_argument("agent", help=AGENTS)
     what = train.add_argument_group("what is trained")
-    what.add_argument("--env", required=True, help="gymnasium id, or module:Class of your own")
+    what.add_argument("--env", required=True, help=ENVS)
     what.add_argument("--env-kwargs", metavar="YAML", help='such as "{continuous: true}"')
     what.add_argument(
         "-n",

@@ -1,0 +1,238 @@
+"""Several environments at once: an agent that is one agent on each, with one configuration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents import checkpoint
+from rltune.agents.agent import Chunk, Episode, Evaluation
+from rltune.agents.controls import Controls
+from rltune.agents.errors import UserError
+from rltune.scales import check_together, parse_suite
+
+if TYPE_CHECKING:
+    from rltune.learners import OneAgent
+
+
+class SuiteAgent:
+    """Agents with the same configuration, one on each environment, that are trained in turns.
+
+    To its callers it is one agent: searches, histories and tournaments need not know.
+
+    Each has an equal share of the env_steps. Returns are normalised scores, those of evaluations
+    means over the environments; there the metrics have each one's own return, ``eval_return/ENV``.
+
+    Args: as those of `rltune.agents.agent.Agent`, but ``env`` is a suite's name.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        env: str,
+        config: Mapping[str, object] | None = None,
+        *,
+        total_timesteps: int,
+        seed: int = 0,
+        device: str = "auto",
+        controls: Controls | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        from rltune.learners import one_agent_type
+
+        controls = controls or Controls()
+        check_together(controls, env_kwargs)
+        self.env = env
+        self.env_kwargs: dict[str, Any] = {}
+        self.scales = parse_suite(env)
+        self.extra: dict[str, Any] = {}
+        shares = _shares(int(total_timesteps), len(self.scales))
+        self.members: list[OneAgent] = [
+            one_agent_type(algorithm)(
+                algorithm, scale.env, config,
+                total_timesteps=share, seed=seed, device=device, controls=controls,
+            )
+            for scale, share in zip(self.scales, shares, strict=True)
+        ]  # fmt: skip
+
+    @property
+    def algorithm_spec(self) -> str:
+        """What is trained, by name."""
+        return self.members[0].algorithm_spec
+
+    @property
+    def config(self) -> Any:
+        """The configuration of them all."""
+        return self.members[0].config
+
+    @property
+    def seed(self) -> int:
+        """The seed of them all."""
+        return self.members[0].seed
+
+    @property
+    def env_steps(self) -> int:
+        """Agent decisions so far, summed over all environments."""
+        return sum(member.env_steps for member in self.members)
+
+    @property
+    def total_timesteps(self) -> int:
+        """The length of the whole training, summed over all environments."""
+        return sum(member.total_timesteps for member in self.members)
+
+    @total_timesteps.setter
+    def total_timesteps(self, total: int) -> None:
+        for member, share in zip(self.members, _shares(total, len(self.members)), strict=True):
+            member.total_timesteps = share
+
+    @property
+    def stop_reason(self) -> str | None:
+        """No rule of its own ends it."""
+        return None
+
+    @property
+    def diverged(self) -> str | None:
+        """What became infinite or NaN, and where; None if nothing did."""
+        found = (f"{one.diverged} on {one.env}" for one in self.members if one.diverged)
+        return next(found, None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.diverged is not None or all(member.finished for member in self.members)
+
+    def member(self, env: str) -> OneAgent:
+        """Return the agent on one environment; UserError: it is none of them."""
+        for one in self.members:
+            if one.env == env:
+                return one
+        names = ", ".join(one.env for one in self.members)
+        raise UserError(f"this agent was trained on {names}, not on {env!r}")
+
+    def learn(self, until: int, deadline: float | None = None) -> Chunk:
+        """Train each until all ``env_steps`` together reach ``until``; see `Agent.learn`."""
+        total = self.total_timesteps
+        chunks, episodes = [], []
+        for member, scale in zip(self.members, self.scales, strict=True):
+            others = self.env_steps - member.env_steps
+            chunk = member.learn(-(-until * member.total_timesteps // total), deadline)
+            chunks.append(chunk)
+            for one in chunk.episodes:
+                score = scale.score(one.episode_return)
+                episodes.append(Episode(others + one.env_steps, score, one.length, one.time))
+        means = self._scores([chunk.mean_reward for chunk in chunks])
+        bests = self._scores([chunk.best_reward for chunk in chunks])
+        return replace(
+            chunks[0],
+            env_steps=self.env_steps,
+            seconds=math.fsum(chunk.seconds for chunk in chunks),
+            metrics=_means([chunk.metrics for chunk in chunks]),
+            episodes=episodes,
+            mean_reward=means,
+            best_reward=bests,
+            stop_reason=None,
+            diverged=self.diverged,
+            updates=sum(chunk.updates for chunk in chunks),
+        )
+
+    def _scores(self, returns: Sequence[float | None]) -> float | None:
+        """Return the mean score; None while an environment has none yet."""
+        pairs = zip(self.scales, returns, strict=True)
+        scores = [None if value is None else scale.score(value) for scale, value in pairs]
+        known = [score for score in scores if score is not None]
+        return math.fsum(known) / len(known) if len(known) == len(scores) else None
+
+    def evaluate(
+        self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
+    ) -> Evaluation:
+        """Run so many greedy episodes on each environment.
+
+        The k-th return is the mean score of the k-th episodes, its length that of all of them.
+        """
+        parts = [member.evaluate(episodes, seed, max_steps) for member in self.members]
+        scores = [
+            [scale.score(value) for value in part.returns]
+            for scale, part in zip(self.scales, parts, strict=True)
+        ]
+        metrics = _means([part.metrics for part in parts])
+        for scale, part in zip(self.scales, parts, strict=True):
+            metrics[f"eval_return/{scale.env}"] = part.mean
+        return Evaluation(
+            [math.fsum(column) / len(column) for column in zip(*scores, strict=True)],
+            [sum(column) for column in zip(*(part.lengths for part in parts), strict=True)],
+            math.fsum(part.seconds for part in parts),
+            metrics,
+        )
+
+    def with_config(self, config: Mapping[str, object]) -> SuiteAgent:
+        """Let all go on with other hyperparameters; see `Agent.with_config`."""
+        from rltune.learners import one_with_config
+
+        self.members = [one_with_config(member, config) for member in self.members]
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write all of them into one file, atomically."""
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "member.pt"
+            states = []
+            for member in self.members:
+                member.save(part)
+                states.append(checkpoint.read(part))
+        about = {"agent": self.algorithm_spec, "env": self.env, "extra": self.extra}
+        checkpoint.write(path, {**about, "members": states})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        env: str | None = None,
+        algorithm: str | None = None,
+    ) -> SuiteAgent:
+        """Return the agent that ``save`` wrote; see `Agent.load`."""
+        from rltune.learners import one_agent_type
+
+        state = checkpoint.read(path)
+        for kind, wanted in (("env", env), ("agent", algorithm)):
+            if wanted is not None and wanted != state[kind]:
+                raise UserError(
+                    f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}"
+                )
+        suite = cls.__new__(cls)
+        suite.env, suite.env_kwargs, suite.extra = state["env"], {}, state["extra"]
+        suite.scales = parse_suite(suite.env)
+        suite.members = []
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "member.pt"
+            for member in state["members"]:
+                checkpoint.write(part, member)
+                member_type = one_agent_type(member["agent"])
+                suite.members.append(member_type.load(part, device=device))
+        return suite
+
+    def close(self) -> None:
+        """Close all environments."""
+        for member in self.members:
+            member.close()
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    ends = [total * k // parts for k in range(parts + 1)]
+    return [end - start for start, end in itertools.pairwise(ends)]
+
+
+def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of what all parts have."""
+    common = set(parts[0]).intersection(*parts)
+    return {
+        name: math.fsum(part[name] for part in parts) / len(parts)
+        for name in parts[0]
+        if name in common
+    }
