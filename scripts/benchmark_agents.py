@@ -119,30 +119,10 @@ def train_ours(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
-    import gymnasium
-    import torch
-    from rltune.agents.config import config_dict, make_config
-    from rltune.agents.envs import episode_seed, make_env
-    from rltune.agents.make_env import is_atari
-    from rltune.agents.registry import agent_class
     from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
 
-    torch.set_num_threads(1)
     values = settings(job["agent"], job["env"], job["preset"])
-    config = config_dict(make_config(agent_class(job["agent"]).Config, values))
-    images = is_atari(job["env"])
-    # The frames are ours: what is compared is the learning.
-    make = partial(make_env, frame_stack=4) if images else gymnasium.make
-    vec: Any = make_vec_env(partial(make, job["env"]), n_envs=config["n_envs"], seed=job["seed"])
-    if images:
-        config["normalize_observations"] = False  # both divide by 255
-    if config["normalize_observations"] or config["normalize_rewards"]:
-        vec = VecNormalize(
-            vec, gamma=config["gamma"],
-            norm_obs=config["normalize_observations"], norm_reward=config["normalize_rewards"],
-        )  # fmt: skip
+    model = sb3_model(job["agent"], job["env"], values, job["seed"])
     returns: list[float] = []
     steps: list[int] = []
 
@@ -154,7 +134,34 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
                     steps.append(self.num_timesteps)
             return True
 
-    found, arguments = sb3_arguments(job["agent"], config, vec.action_space)
+    started = cpu_seconds()
+    model.learn(job["budget"], callback=Record())
+    seconds = cpu_seconds() - started
+    scores = sb3_scores(model, job["env"], EPISODES)
+    return outcome(model.num_timesteps, seconds, returns, steps, scores)
+
+
+def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
+    """Return the reference's model with our hyperparameters, and its environments."""
+    import torch
+    from rltune.agents.config import config_dict, make_config
+    from rltune.agents.make_env import is_atari
+    from rltune.agents.registry import agent_class
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    torch.set_num_threads(1)
+    config = config_dict(make_config(agent_class(agent).Config, values))
+    images = is_atari(env)
+    vec: Any = make_vec_env(partial(maker(env), env), n_envs=config["n_envs"], seed=seed)
+    if images:
+        config["normalize_observations"] = False  # both divide by 255
+    if config["normalize_observations"] or config["normalize_rewards"]:
+        vec = VecNormalize(
+            vec, gamma=config["gamma"],
+            norm_obs=config["normalize_observations"], norm_reward=config["normalize_rewards"],
+        )  # fmt: skip
+    found, arguments = sb3_arguments(agent, config, vec.action_space)
     if images:
         arguments["policy_kwargs"]["net_arch"] = []
         if "buffer_size" in arguments:  # keep each picture once, as ours does
@@ -163,22 +170,35 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
                 "replay_buffer_kwargs": {"handle_timeout_termination": False},
             }
     policy = "CnnPolicy" if images else "MlpPolicy"
-    model = found(policy, vec, seed=job["seed"], device="cpu", **arguments)
-    started = cpu_seconds()
-    model.learn(job["budget"], callback=Record())
-    seconds = cpu_seconds() - started
+    return found(policy, vec, seed=seed, device="cpu", **arguments)
+
+
+def maker(env: str) -> Callable[..., Any]:
+    """Return what makes the environment; the frames are ours: what is compared is the learning."""
+    import gymnasium
+    from rltune.agents.envs import make_env
+    from rltune.agents.make_env import is_atari
+
+    return partial(make_env, frame_stack=4) if is_atari(env) else gymnasium.make
+
+
+def sb3_scores(model: Any, env: str, episodes: int, seed: int = EVALUATION_SEED) -> list[float]:
+    """Return the returns of greedy episodes, with the starts that our own evaluation has."""
+    from rltune.agents.envs import episode_seed
+
+    vec = model.get_vec_normalize_env()
     scores = []
-    judge = make(job["env"])
-    for number in range(EPISODES):  # the starts that our own evaluation has
-        obs, _ = judge.reset(seed=episode_seed(EVALUATION_SEED, number))
+    judge = maker(env)(env)
+    for number in range(episodes):
+        obs, _ = judge.reset(seed=episode_seed(seed, number))
         score, done = 0.0, False
         while not done:
-            seen = vec.normalize_obs(obs) if config["normalize_observations"] else obs
+            seen = vec.normalize_obs(obs) if vec is not None and vec.norm_obs else obs
             action, _ = model.predict(seen, deterministic=True)
             obs, reward, terminated, truncated, _ = judge.step(action)
             score, done = score + float(reward), terminated or truncated
         scores.append(score)
-    return outcome(model.num_timesteps, seconds, returns, steps, scores)
+    return scores
 
 
 def sb3_arguments(agent: str, config: dict[str, Any], action_space: Any) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.sampler_views import completed, is_evidence, merit
@@ -132,7 +133,9 @@ class _Source:
         self._model = GaussianProcess(encoder.owner).fit(
             self._rows[spread], normal_scores([self._ranks[i] for i in spread])
         )
-        self._foretold: dict[int, float] = {}  # by the number of the trial
+        # By the number of the trial; what was computed once need not be again.
+        self._foretold: dict[int, float] = {}
+        self._tried: dict[int, NDArray[np.float64]] = {}
 
     def trust(self, trials: Sequence[FrozenTrial], ranks: Sequence[float]) -> float:
         """Return from 0 to 1 how well it foretells the order of these trials.
@@ -158,7 +161,12 @@ class _Source:
 
     def best(self, trials: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
         """Return its best configurations that are apart from those which were tried."""
-        tried = self._encoder.rows([trial.params for trial in trials])
+        new = [trial for trial in trials if trial.number not in self._tried]
+        if new:
+            rows = self._encoder.rows([trial.params for trial in new])
+            self._tried |= dict(zip((trial.number for trial in new), rows, strict=True))
+        tried = np.array([self._tried[trial.number] for trial in trials])
+        tried = tried.reshape(len(trials), self._rows.shape[1])
         for values, row in zip(self._values, self._rows, strict=True):
             if not np.any(np.all(np.abs(tried - row) < APART, axis=1)):
                 yield values

@@ -1,0 +1,495 @@
+"""Hold the search against others: same machine, same minutes, the winners on the same fresh seeds.
+
+    pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2 rl_zoo3==2.9.2
+    python scripts/benchmark_tuners.py run       # resumable; nothing else may run on the machine
+    python scripts/benchmark_tuners.py table     # for docs/benchmarks.md
+
+Each search has the machine for itself for `MINUTES`: ours (with its tournament), plain Ray Tune
+with OptunaSearch and ASHA over our agent, Optuna over Stable-Baselines3's (two processes), and
+rl-zoo3's optimiser (two processes). All train two configurations at once, each trial has the same
+env_steps and ten evaluations of ten greedy episodes. The first three search the same space, as far
+as their agent has the hyperparameters; rl-zoo3 has its own, around its tuned settings. Then each
+winner is trained on ten seeds that no search saw, and scored by 100 greedy episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from benchmark_agents import EVALUATION_SEED, interval, sb3_model, sb3_scores, shown
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "benchmarks" / "tuners.jsonl"
+MINUTES = 5.0
+REPETITIONS = 3
+EVALUATIONS = 10
+EPISODES = 10
+SEEDS = range(1000, 1010)
+GRACE = 30.0  # seconds to end by itself
+SLOTS = 2
+TUNERS = ("rltune", "tune", "optuna", "zoo")
+# Our agent's own switches: Stable-Baselines3 has no such thing.
+OURS_ALONE = ("double", "dueling", "prioritised", "priority_alpha")
+KEYS = ("what", "tuner", "agent", "env", "budget", "repetition", "seed")
+
+
+class Setting(NamedTuple):
+    """What is tuned; ``threshold`` is the return whose time of arrival is compared."""
+
+    agent: str
+    env: str
+    budget: int  # env_steps of a trial
+    threshold: float
+
+
+SETTINGS = (
+    Setting("ppo", "CartPole-v1", 50_000, 475.0),
+    Setting("ppo", "LunarLander-v3", 100_000, 50.0),
+    Setting("dqn", "CartPole-v1", 25_000, 400.0),
+    Setting("sac", "Pendulum-v1", 5_000, -200.0),
+)
+Trial = dict[str, Any]  # "at" in seconds since the start, "value", "state" as Optuna has them
+
+
+# --------------------------------------------------------------------- a space, as others define it
+
+
+def declare(trial: Any, space: Any, left_out: tuple[str, ...] = ()) -> None:
+    """Suggest every dimension of the space, in the manner of an Optuna user."""
+    chosen: dict[str, Any] = {}
+    for name, about in space.to_dict()["space"].items():
+        if name in left_out or any(chosen.get(k) != v for k, v in about.get("when", {}).items()):
+            continue
+        kind, bounds = next((k, v) for k, v in about.items() if k not in ("when", "log", "step"))
+        if kind == "choice":
+            chosen[name] = trial.suggest_categorical(name, bounds)
+            continue
+        low, high = bounds
+        if kind == "one_minus_log":
+            trial.suggest_float(name, 1 - high, 1 - low, log=True)
+        elif kind == "pow2":
+            trial.suggest_int(name, low.bit_length() - 1, high.bit_length() - 1)
+        elif kind == "int":
+            trial.suggest_int(name, low, high, log=bool(about.get("log")))
+        else:
+            trial.suggest_float(name, low, high, log=kind == "log")
+
+
+def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
+    """Return the hyperparameters that the parameters stand for."""
+    kinds = space.to_dict()["space"]
+    values = {}
+    for name, value in parameters.items():
+        about = kinds[name]
+        values[name] = (
+            1 - value if "one_minus_log" in about else 2**value if "pow2" in about else value
+        )
+    config: dict[str, Any] = space.resolve(values)
+    if "n_steps" in config:  # the constraint of the space
+        config["batch_size"] = min(config["batch_size"], config["n_steps"] * config["n_envs"])
+    return config
+
+
+def space_of(agent: str) -> Any:
+    from rltune.space import Space, shipped_spaces
+
+    return Space.load(shipped_spaces()[agent])
+
+
+# --------------------------------------------------------------------------------- the four tuners
+
+
+def search_rltune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+    command = [sys.executable, "-m", "rltune", "run", setting.agent, "--env", setting.env]
+    command += ["--budget", str(setting.budget), "--time-limit", f"{ends - time.time():.0f}s"]
+    command += ["--seed", str(seed), "--storage-path", str(folder), "--name", "run"]
+    subprocess.run([*command, "--wandb", "off", "--plain"], check=True)
+
+
+def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:
+    import rltune
+    import yaml
+
+    run = rltune.open(folder / "run")
+    history = run.history().query("role == 'tune'")
+    ended = history.groupby("trial")["timestamp"].max() - started
+    trials = [
+        {"at": ended.get(row["trial"]), "value": row["objective"], "state": row["state"]}
+        for row in run.trials().to_dict("records")
+        if row["trial"] in ended.index
+    ]
+    config = yaml.safe_load((folder / "run" / "best" / "config.yaml").read_text())
+    return {"config": config, "trials": trials}
+
+
+def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+    import ray
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler
+    from ray.tune.search.optuna import OptunaSearch
+
+    space = space_of(setting.agent)
+
+    def trainable(parameters: dict[str, Any]) -> None:
+        from rltune.agents.agent import Agent
+
+        config = decode(parameters, space)
+        agent = Agent(setting.agent, setting.env, config, total_timesteps=setting.budget, seed=seed)
+        for k in range(1, EVALUATIONS + 1):
+            agent.learn(setting.budget * k // EVALUATIONS)
+            tune.report({"eval_return": agent.evaluate(EPISODES).mean})
+
+    ray.init(num_cpus=SLOTS, include_dashboard=False)
+    tuner = tune.Tuner(
+        trainable,
+        tune_config=tune.TuneConfig(
+            metric="eval_return", mode="max", num_samples=-1, time_budget_s=ends - time.time(),
+            search_alg=OptunaSearch(space=lambda trial: declare(trial, space), seed=seed),
+            scheduler=ASHAScheduler(max_t=EVALUATIONS), max_concurrent_trials=SLOTS,
+        ),
+        run_config=tune.RunConfig(storage_path=str(folder), name="run", verbose=0),
+    )  # fmt: skip
+    results = tuner.fit()
+    trials: list[Trial] = []
+    for result in results:
+        last = result.metrics or {}
+        if "eval_return" in last:
+            done = last["training_iteration"] == EVALUATIONS
+            state = "COMPLETE" if done else "PRUNED"
+            at, value = last["timestamp"], last["eval_return"]
+            trials.append({"at": at, "value": value, "state": state})
+    best = results.get_best_result().config
+    (folder / "found.json").write_text(json.dumps({"parameters": best, "trials": trials}))
+
+
+def found_by_tune(folder: Path, started: float, agent: str) -> dict[str, Any]:
+    found = json.loads((folder / "found.json").read_text())
+    trials = [{**trial, "at": trial["at"] - started} for trial in found["trials"]]
+    return {"config": decode(found["parameters"], space_of(agent)), "trials": trials}
+
+
+def search_optuna(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+    """Search in two processes, as Optuna's manual tells."""
+    command = [sys.executable, __file__, "worker", json.dumps([setting, seed, str(folder), ends])]
+    workers = [subprocess.Popen(command) for _ in range(SLOTS)]
+    for worker in workers:
+        worker.wait()
+
+
+def work(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+    """One of Optuna's processes: Stable-Baselines3, pruned by the median."""
+    import optuna
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    space = space_of(setting.agent)
+
+    class Report(BaseCallback):  # type: ignore[misc]
+        def __init__(self, trial: Any) -> None:
+            super().__init__()
+            self.trial, self.done, self.value = trial, 0, float("-inf")
+
+        def _on_step(self) -> bool:
+            if self.num_timesteps >= setting.budget * (self.done + 1) // EVALUATIONS:
+                self.done += 1
+                scores = sb3_scores(self.model, setting.env, EPISODES, seed)
+                self.value = sum(scores) / len(scores)
+                self.trial.report(self.value, self.done)
+                return not self.trial.should_prune()
+            return True
+
+    def objective(trial: Any) -> float:
+        declare(trial, space, OURS_ALONE)
+        values = decode(dict(trial.params), space)
+        model = sb3_model(setting.agent, setting.env, values, seed)
+        report = Report(trial)
+        model.learn(setting.budget, callback=report)
+        if report.done < EVALUATIONS and trial.should_prune():
+            raise optuna.TrialPruned
+        return report.value
+
+    study = optuna.create_study(
+        storage=journal(folder), study_name="search", load_if_exists=True, direction="maximize"
+    )
+    study.optimize(objective, timeout=ends - time.time(), catch=(ValueError, AssertionError))
+
+
+def journal(folder: Path) -> Any:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(folder / "study.log")))
+
+
+def found_in_study(folder: Path, started: float) -> tuple[Any, list[Trial]]:
+    import optuna
+
+    study = optuna.load_study(storage=journal(folder), study_name="search")
+    trials = [
+        {
+            "at": trial.datetime_complete.timestamp() - started,
+            "value": trial.value,
+            "state": trial.state.name,
+        }
+        for trial in study.trials
+        if trial.datetime_complete is not None
+    ]
+    return study.best_trial, trials
+
+
+def zoo_command(setting: Setting, folder: Path) -> list[str]:
+    command = [sys.executable, "-m", "rl_zoo3.train", "--algo", setting.agent]
+    command += ["--env", setting.env, "-n", str(setting.budget), "--device", "cpu"]
+    command += ["--num-threads", "1", "--storage", str(folder / "study.log")]
+    return [*command, "--study-name", "search"]
+
+
+def search_zoo(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+    command = zoo_command(setting, folder)
+    command += ["-optimize", "--n-evaluations", str(EVALUATIONS), "--no-optim-plots"]
+    command += ["--eval-episodes", str(EPISODES), "-f", str(folder)]
+    workers = []
+    for number in range(SLOTS):
+        workers.append(subprocess.Popen([*command, "--seed", str(100 * seed + number)]))
+        time.sleep(2)  # the first one makes the study
+    while time.time() < ends and any(worker.poll() is None for worker in workers):
+        time.sleep(0.2)
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+
+
+# ------------------------------------------------------------------------------------- the winners
+
+
+def test_one(search: dict[str, Any], seed: int) -> float:
+    """Train the winner of a search on a seed, and return its mean return."""
+    setting = Setting(search["agent"], search["env"], search["budget"], 0.0)
+    if search["tuner"] == "zoo":
+        return test_zoo(setting, search["config"], seed)
+    if search["tuner"] == "optuna":
+        model = sb3_model(setting.agent, setting.env, search["config"], seed)
+        model.learn(setting.budget)
+        scores = sb3_scores(model, setting.env, 100)
+        return sum(scores) / len(scores)
+    from rltune.agents.agent import Agent
+
+    agent = Agent(
+        setting.agent, setting.env, search["config"],
+        total_timesteps=setting.budget, seed=seed, device="cpu",
+    )  # fmt: skip
+    agent.learn(setting.budget)
+    return agent.evaluate(100, seed=EVALUATION_SEED).mean
+
+
+def test_zoo(setting: Setting, best: dict[str, Any], seed: int) -> float:
+    """Train by rl-zoo3 itself, from a study that has the winner alone."""
+    import optuna
+    import stable_baselines3
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        study = optuna.create_study(
+            storage=journal(folder), study_name="search", direction="maximize"
+        )
+        kinds = {
+            key: optuna.distributions.json_to_distribution(one)
+            for key, one in best["distributions"].items()
+        }
+        study.add_trial(
+            optuna.trial.create_trial(params=best["params"], distributions=kinds, value=0.0)
+        )
+        command = zoo_command(setting, folder)
+        command += ["--trial-id", str(study.trials[0]._trial_id), "--eval-freq", "-1"]
+        command += ["-f", name, "--seed", str(seed)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        trained = folder / setting.agent / f"{setting.env}_1"
+        model = getattr(stable_baselines3, setting.agent.upper()).load(
+            trained / setting.env, device="cpu"
+        )
+        statistics = trained / setting.env / "vecnormalize.pkl"
+        if statistics.exists():
+            import gymnasium
+
+            empty = DummyVecEnv([lambda: gymnasium.make(setting.env)])
+            model.env = VecNormalize.load(str(statistics), empty)
+        scores = sb3_scores(model, setting.env, 100)
+    return sum(scores) / len(scores)
+
+
+# ------------------------------------------------------------------------------------- all of them
+
+
+def run_search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
+    """Run a search in a process group of its own, and read what it found."""
+    setting = next(s for s in SETTINGS if (s.agent, s.env) == (job["agent"], job["env"]))
+    with tempfile.TemporaryDirectory() as name:
+        folder, started = Path(name), time.time()
+        ends = started + 60 * minutes
+        asked = json.dumps([job["tuner"], setting, job["repetition"], name, ends])
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, __file__, "search", asked],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=ends + GRACE - time.time())
+            seconds = time.time() - started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        try:
+            found = harvest(job["tuner"], folder, started, setting.agent)
+        except Exception:
+            print((folder / "log").read_text()[-3000:], flush=True)
+            raise
+    return {**job, "seconds": round(seconds, 1), "minutes": minutes, **found}
+
+
+def harvest(tuner: str, folder: Path, started: float, agent: str) -> dict[str, Any]:
+    if tuner == "rltune":
+        return found_by_rltune(folder, started)
+    if tuner == "tune":
+        return found_by_tune(folder, started, agent)
+    import optuna
+
+    best, trials = found_in_study(folder, started)
+    if tuner == "optuna":
+        return {"config": decode(dict(best.params), space_of(agent)), "trials": trials}
+    kinds = {
+        key: optuna.distributions.distribution_to_json(one)
+        for key, one in best.distributions.items()
+    }
+    return {"config": {"params": best.params, "distributions": kinds}, "trials": trials}
+
+
+def jobs(only: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for repetition in range(REPETITIONS):
+        for setting in SETTINGS:
+            for tuner in TUNERS:
+                job = {
+                    "tuner": tuner, "agent": setting.agent, "env": setting.env,
+                    "budget": setting.budget, "repetition": repetition,
+                }  # fmt: skip
+                if all(str(job[key]) in values for key, values in only.items() if values):
+                    yield job
+
+
+def run(results: Path, only: dict[str, Any], minutes: float, searches_only: bool) -> None:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    for job in jobs(only):
+        done = {tuple(row.get(key) for key in KEYS): row for row in read(results)}
+        search = {"what": "search", **job}
+        row = done.get(tuple(search.get(key) for key in KEYS))
+        if row is None:
+            row = run_search(search, minutes)
+            append(results, row)
+        tests = [{"what": "test", **job, "seed": seed} for seed in SEEDS]
+        open_tests = [one for one in tests if tuple(one.get(key) for key in KEYS) not in done]
+        if not searches_only:
+            with ThreadPoolExecutor(SLOTS) as pool:
+                asked = [json.dumps([row, one]) for one in open_tests]
+                for outcome in pool.map(in_process, asked):
+                    append(results, outcome)
+
+
+def in_process(asked: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "one", asked]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def append(results: Path, row: dict[str, Any]) -> None:
+    with results.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    value = f"{row['score']:.1f}" if "score" in row else f"{len(row['trials'])} trials"
+    print(*(row.get(key) for key in KEYS), value, flush=True)
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    return (
+        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    )
+
+
+def table(results: Path) -> None:
+    rows = read(results)
+    print("| setting | tuner | searches | trials finished | of them stopped early "
+          "| seconds to the threshold | test return of the winners |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|")
+    for setting in SETTINGS:
+        for tuner in TUNERS:
+            names = (tuner, setting.agent, setting.env)
+            mine = [row for row in rows if (row["tuner"], row["agent"], row["env"]) == names]
+            searches = [row for row in mine if row["what"] == "search"]
+            if not searches:
+                continue
+            counts = [len(row["trials"]) for row in searches]
+            pruned = [sum(t["state"] == "PRUNED" for t in row["trials"]) for row in searches]
+            tests = [row for row in mine if row["what"] == "test"]
+            # The interval is over searches: the ten seeds of one share its winner.
+            by_search: dict[int, list[float]] = {}
+            for test in tests:
+                by_search.setdefault(test["repetition"], []).append(test["score"])
+            means = [{"score": sum(scores) / len(scores)} for scores in by_search.values()]
+            score = shown(interval(means, lambda row: float(row["score"])))
+            name = f"{setting.agent} {setting.env}, {setting.budget:,}"
+            reached = ", ".join(time_to(setting.threshold, row["trials"]) for row in searches)
+            print(f"| {name} | {tuner} | {len(searches)} | {in_words(counts)} | {in_words(pruned)} "
+                  f"| {reached} (to {setting.threshold:g}) | {score} |")  # fmt: skip
+
+
+def time_to(threshold: float, trials: list[Trial]) -> str:
+    """Return when the first trial ended at or above the threshold."""
+    found = [one["at"] for one in trials if one["value"] is not None and one["value"] >= threshold]
+    return f"{min(found):.0f}" if found else "never"
+
+
+def in_words(counts: list[int]) -> str:
+    return ", ".join(map(str, counts))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("run", "table", "search", "worker", "one"))
+    parser.add_argument("asked", nargs="?")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
+    parser.add_argument("--searches-only", action="store_true", help="test the winners later")
+    for name in ("tuner", "agent", "env", "repetition"):
+        parser.add_argument(f"--{name}", nargs="+", help="only these")
+    args = parser.parse_args()
+    if args.what == "run":
+        only = {name: getattr(args, name) for name in ("tuner", "agent", "env", "repetition")}
+        run(args.results, only, args.minutes, args.searches_only)
+    elif args.what == "table":
+        table(args.results)
+    elif args.what == "search":
+        tuner, setting, seed, folder, ends = json.loads(args.asked)
+        search = globals()[f"search_{tuner}"]
+        search(Setting(*setting), seed, Path(folder), ends)
+    elif args.what == "worker":
+        setting, seed, folder, ends = json.loads(args.asked)
+        work(Setting(*setting), seed, Path(folder), ends)
+    else:
+        search, job = json.loads(args.asked)
+        print(json.dumps({**job, "score": test_one(search, job["seed"])}))
+
+
+if __name__ == "__main__":
+    main()
