@@ -1,7 +1,8 @@
 """rltune tunes reinforcement-learning agents with Ray Tune and Optuna.
 
 `Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
-`preset` gives known-good hyperparameters, `replay` says what another scheduler would have done.
+`report` writes its page, `preset` gives known-good hyperparameters, `replay` says what another
+scheduler would have done.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rltune.presets import preset
     from rltune.replayed import replay
+    from rltune.reporting.report import report
     from rltune.rundir import Run
     from rltune.rundir import open_run as open
     from rltune.search import Search, SearchResult, resume
@@ -27,6 +29,7 @@ __all__ = [
     "open",
     "preset",
     "replay",
+    "report",
     "resume",
 ]
 
@@ -38,6 +41,7 @@ _HOMES = {
     "open": ("rltune.rundir", "open_run"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),
+    "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search", "resume"),
 }
 

@@ -182,6 +182,9 @@ def _add_resume(subparsers: Any) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--no-report", dest="report", action="store_false", help="no page with figures at the end"
+    )
+    parser.add_argument(
         "--plain", action="store_true", help="plain lines instead of the live screen"
     )
     parser.add_argument("--ray-output", action="store_true", help="show what Ray itself prints")
@@ -246,7 +249,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         )
         print("\n".join(lines))
         return 0
-    return _report(search.run())
+    return _report(search.run(), args.report)
 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
@@ -310,17 +313,21 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             stop_rules=args.stop_rules,
             test_seeds=args.test_seeds,
             tournament=args.tournament,
-        )
+        ),
+        args.report,
     )
 
 
-def _report(result: SearchResult) -> int:
+def _report(result: SearchResult, page: bool) -> int:
+    from rltune.reporting.report import report_quietly
     from rltune.show import show
 
     if result.interrupted:
         print(f"Stopped. Nothing is lost; go on with: rltune resume {result.path}", file=sys.stderr)
         return 130
     show(result.path)
+    if page:
+        print(report_quietly(result.path))
     return 0
 
 

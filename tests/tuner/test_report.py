@@ -1,0 +1,243 @@
+"""The report: what it says, and how a browser shows it."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rltune
+from rltune.answer import Circumstances, Finalist, build_answer
+from rltune.cli import main
+from rltune.history import HistoryWriter
+from rltune.reporting.figures import charts, learning_curves, pareto
+from rltune.rundir import RunDir
+from rltune.summary import Summary
+from rltune.trials_table import write_trials
+
+SPACE = {
+    "learning_rate": {"log": [1e-5, 1e-2]},
+    "gamma": {"one_minus_log": [0.9, 0.999]},
+    "n_steps": {"pow2": [32, 256]},
+    "optimizer": {"choice": ["adam", "rmsprop"]},
+    "rms_alpha": {"uniform": [0.9, 0.99], "when": {"optimizer": "rmsprop"}},
+}
+SPEC = {"agent": "ppo", "env": "CartPole-v1", "budget": 9000, "space": {"space": SPACE},
+        "sampler": "tpe", "scheduler": "asha"}  # fmt: skip
+NASTY = "error: </script><script>alert(1)</script>"
+
+
+def make_run(folder: Path, trials: int = 24) -> RunDir:
+    """A search that was killed: trials and histories, but no answer yet."""
+    run = RunDir.create(folder / "run", SPEC)
+    rng = np.random.default_rng(0)
+    writer = HistoryWriter(run.path)
+    rows: list[dict[str, Any]] = []
+    for number in range(trials):
+        stopped, failed = number % 3 == 1, number % 12 == 11
+        rms = number % 2 == 0
+        value = float(rng.uniform(20, 500))
+        end = 3000 if stopped else 9000
+        rows.append(
+            {
+                "trial": number,
+                "state": "FAIL" if failed else "PRUNED" if stopped else "COMPLETE",
+                "origin": "default" if number == 0 else "start:0" if number == 2 else "sampler",
+                "reason": NASTY if failed else "",
+                "objective": None if failed else value,
+                "budget_reached": end,
+                "rung": 3000 if stopped else None,
+                "seconds": float(rng.uniform(5, 60)),
+                "started": 1000.0 + 10 * number,
+                "config.learning_rate": "lin_1e-3" if number == 2 else 10 ** rng.uniform(-5, -2),
+                "config.gamma": 1 - 10 ** rng.uniform(-3, -1),
+                "config.n_steps": int(2 ** rng.integers(5, 9)),
+                "config.optimizer": "rmsprop" if rms else "adam",
+                "config.rms_alpha": float(rng.uniform(0.9, 0.99)) if rms else None,
+            }
+        )
+        add_curve(writer, number, 0, "tune", value, end)
+    write_trials(run.trials_path, rows)
+    writer.close()
+    return run
+
+
+def add_curve(
+    writer: HistoryWriter, trial: int, seed: int, role: str, value: float, end: int
+) -> None:
+    for k in range(1, end // 1000 + 1):
+        about = {"trial": trial, "seed": seed, "role": role, "iteration": k}
+        more = {"mean_reward": value * k / 10, "eval_return": value * k / 9, "eval_std": 1.0}
+        at = {"env_steps": 1000 * k, "time": float(k), "timestamp": 1000.0 + 10 * trial + k}
+        writer.append({**about, **more, **at}, [])
+
+
+def finish(run: RunDir, seeds: int = 5) -> None:
+    """Write what the end of a search writes."""
+    scores = {0: 300.0, 2: 320.0, 6: 480.0}
+    writer = HistoryWriter(run.path)
+    finalists = []
+    for (trial, score), origin in zip(
+        scores.items(), ("default", "start:0", "sampler"), strict=True
+    ):
+        values = {100 + k: score + 3 * k for k in range(seeds)}
+        for seed, value in values.items():
+            add_curve(writer, trial, seed, "test", value, 9000)
+        config = {"learning_rate": 0.001 * (1 + trial), "gamma": 0.99}
+        finalists.append(
+            Finalist(trial=trial, origins=(origin,), config=config, objective=490, seeds=values)
+        )
+    writer.close()
+    answer = build_answer(finalists, Circumstances(full_budget_trials=9))
+    assert answer.winner == (6 if seeds == 5 else 0)
+    run.write_yaml("best/answer.yaml", answer.to_dict())
+    run.write_yaml("best/config.yaml", {"gamma": 0.99})
+    run.write_text("best/command.txt", "rltune train ppo --env CartPole-v1 -n 9000 --seed 100\n")
+
+
+def test_the_report_of_a_finished_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path)
+    finish(run)
+    assert main(["report", str(run.path)]) == 0
+    listed = [Path(line) for line in capsys.readouterr().out.split()]
+    assert all(file.exists() for file in listed)
+    names = {file.stem for file in listed if file.suffix == ".png"}
+    assert names == {"history", "test-scores", "learning-curves", "stopping", "slices", "parallel",
+                     "contour", "rank", "costs", "timeline"}  # fmt: skip
+    page = (run.path / "report" / "index.html").read_text()
+    text = html.unescape(page)
+    assert "Use trial 6: it beats the agent's defaults, 486.0 against 306.0." in text
+    assert "rltune train ppo --env CartPole-v1 -n 9000 --seed 100" in text
+    assert "Above known-good settings 1 it scores with a probability of 100 %" in text
+    # Nothing is loaded from elsewhere, and nothing that a run says becomes part of the page.
+    ours = page.replace(plotly_code(page), "")
+    assert not re.search(r'(src|href)="(?!#)', ours)
+    assert "<script>alert" not in ours
+    assert "alert(1)" in ours
+    summary = (run.path / "report" / "summary.md").read_text()
+    assert "| **trial 6** | **the answer** | **486.0** |" in summary
+    assert "![The search](history.png)" in summary
+
+
+def plotly_code(page: str) -> str:
+    found = max(re.findall(r"<script>(.*?)</script>", page, re.DOTALL), key=len)
+    assert len(found) > 1_000_000
+    return found
+
+
+def test_charts_show_what_the_tables_say(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    finish(run)
+    summary = Summary(rltune.open(run.path))
+    drawn = {chart.name: chart for chart in charts(summary)}
+    trials = summary.trials
+    by_label = {series.label: series for series in drawn["history"].panels[0].series}
+    for label, state in (("whole budget", "COMPLETE"), ("stopped early", "PRUNED")):
+        wanted = trials[trials["state"] == state]
+        assert list(by_label[label].x) == list(wanted["trial"])
+        assert list(by_label[label].y) == list(wanted["objective"])
+    record = by_label["best so far"].y
+    assert list(record) == sorted(record)
+    assert record[-1] == trials.loc[trials["state"] == "COMPLETE", "objective"].max()
+
+    panels = {panel.title: panel for panel in drawn["slices"].panels}
+    assert set(panels) == set(SPACE)
+    alphas = [value for series in panels["rms_alpha"].series for value in series.x]
+    known = trials[trials["state"] != "FAIL"]["config.rms_alpha"].dropna()
+    assert sorted(alphas) == sorted(known)  # inactive ones have no point
+    assert panels["optimizer"].x_ticks == {1: "adam", 2: "rmsprop"}
+    rates = [value for series in panels["learning_rate"].series for value in series.x]
+    assert 1e-3 in rates  # the schedule, by what it begins with
+    assert "24 trials" not in drawn["parallel"].says
+    assert f"{(trials['state'] == 'COMPLETE').sum()} trials" in drawn["parallel"].says
+
+    curve = drawn["learning-curves"].panels[0].series[0]
+    assert curve.label == "trial 6, 5 seeds"
+    assert curve.y[-1] == pytest.approx(486)
+    assert curve.low is not None
+    assert curve.low[-1] < 486 < curve.high[-1]
+
+
+def test_few_seeds_have_no_band(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    finish(run, seeds=3)
+    chart = learning_curves(Summary(rltune.open(run.path)))
+    assert chart is not None
+    assert all(series.low is None for series in chart.panels[0].series)
+    assert "few" in chart.says
+
+
+def test_reports_of_unfinished_runs(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    page = rltune.report(run.path, pictures=False).read_text()
+    assert "the best of the search so far" in page
+    assert "Test return" not in page
+    assert 'id="test-scores"' not in page
+
+    empty = RunDir.create(tmp_path / "empty", SPEC)
+    page = rltune.report(empty.path).read_text()
+    assert "nothing can be said" in page
+    assert "<figure" not in page
+
+    spec = {"agent": "ppo", "env": "CartPole-v1", "seed": 3, "config": {"gamma": 0.9}}
+    training = RunDir.create(tmp_path / "training", spec, kind="train")
+    writer = HistoryWriter(training.path)
+    add_curve(writer, 0, 3, "train", 100.0, 5000)
+    writer.close()
+    page = rltune.report(training.path).read_text()
+    assert 'id="training"' in page
+    assert (training.path / "report" / "training.png").exists()
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        cost, value = rng.integers(0, 8, (2, 12)).tolist()
+        beaten = {
+            i
+            for i, j in itertools.permutations(range(12), 2)
+            if cost[j] <= cost[i] and value[j] >= value[i]
+            and (cost[j] < cost[i] or value[j] > value[i])
+        }  # fmt: skip
+        wanted = {(cost[i], value[i]) for i in range(12) if i not in beaten}
+        assert {(cost[i], value[i]) for i in pareto(cost, value)} == wanted
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert main(["report", "latest", "--png"]) == 2
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    assert "'--png'" in errors
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+def test_a_browser_draws_every_figure(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    finish(run)
+    page = rltune.report(run.path, pictures=False)
+    dom = browse(page)
+    assert dom.count('class="main-svg"') >= len(charts(Summary(rltune.open(run.path))))
+    data = json.loads(re.search(r'id="history-data">(.*?)</script>', dom).group(1))  # type: ignore[union-attr]
+    assert data["data"][0]["name"] == "stopped early"
+
+
+def browse(page: Path) -> str:
+    """Return the page's DOM as a browser without a display has made it."""
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,9000"]
+    command += [
+        f"--user-data-dir={page.parent}/browser",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ]
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True)
+    return done.stdout

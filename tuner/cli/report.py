@@ -1,0 +1,47 @@
+"""`rltune report`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from rltune.agents.errors import UserError
+
+REPORT_HELP = """\
+Write a page with the answer, the figures and all trials; a PNG of each figure; and a summary.md.
+
+  rltune report latest
+  rltune report runs/my-search --no-pictures
+
+They lie in report/ of the run directory. The page needs no network. Works on a search that is
+running, too, and on a training.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "report",
+        help="write a page with figures of what a run found",
+        description=REPORT_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(main=main)
+    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument(
+        "--no-pictures", dest="pictures", action="store_false", help="the page alone, no PNGs"
+    )
+
+
+def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Write the report."""
+    if extra:
+        raise UserError(f"rltune report does not know {extra[0]!r}; see rltune report --help.")
+    from rltune.reporting.report import report
+
+    page = report(args.run, pictures=args.pictures)
+    print(f"{page}\n{page.with_name('summary.md')}")
+    for picture in sorted(page.parent.glob("*.png")) if args.pictures else []:
+        print(picture)
+    return 0

@@ -1,0 +1,331 @@
+"""Charts, described once and drawn twice: by Plotly for the page, by matplotlib for papers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+# Okabe and Ito's colours: told apart by colour-blind people, too.
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
+    "#0072b2", "#d98200", "#009e73", "#d55e00", "#aa4499", "#8a8f98",
+)  # fmt: skip
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#b8860b", GREY)
+PANEL_HEIGHT = 300  # pixels of a row of panels on the page
+DPI = 150
+
+
+@dataclass(frozen=True)
+class Series:
+    """What is drawn in one colour.
+
+    Attributes:
+        kind: "line"; "steps", which holds a value up to the next one; "points"; "bars", which lie,
+            from 0 to x at the place y; "spans", which lie from x to x + width
+        x, y: where; None in a line begins a new one
+        low, high: of a line a band in y; of points and bars whiskers, of bars in x
+        width: of spans
+        texts: what the page shows of each point
+        faint: in the background
+    """
+
+    kind: Literal["line", "steps", "points", "bars", "spans"]
+    x: Sequence[Any]
+    y: Sequence[Any]
+    label: str = ""
+    colour: str = BLUE
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    width: Sequence[float] | None = None
+    texts: Sequence[str] | None = None
+    faint: bool = False
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    ``marks`` are vertical lines, with what they mean; ``x_ticks`` and ``y_ticks`` name places.
+    """
+
+    x_title: str
+    y_title: str
+    series: Sequence[Series]
+    title: str = ""
+    x_log: bool = False
+    y_log: bool = False
+    marks: Sequence[tuple[float, str]] = ()
+    x_ticks: Mapping[int, str] | None = None
+    y_ticks: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure: ``says`` tells what is seen, also to those who can't see it."""
+
+    name: str  # of its file
+    title: str
+    says: str
+    panels: Sequence[Panel]
+    columns: int = 1
+    height: int = PANEL_HEIGHT
+
+    @property
+    def rows(self) -> int:
+        """How many rows of panels there are."""
+        return math.ceil(len(self.panels) / self.columns)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a phone has to scroll it."""
+        return self.columns > 1
+
+    def plotly(self) -> dict[str, Any]:
+        """Return Plotly's figure in plain types."""
+        from plotly.subplots import make_subplots
+
+        titles = [panel.title for panel in self.panels]
+        figure = make_subplots(
+            rows=self.rows, cols=self.columns, subplot_titles=titles if any(titles) else None,
+            horizontal_spacing=0.12 if self.columns == 2 else 0.08,
+            vertical_spacing=0.35 / self.rows if self.rows > 1 else 0.0,
+        )  # fmt: skip
+        named: set[str] = set()
+        for index, panel in enumerate(self.panels):
+            row, column = divmod(index, self.columns)
+            place = {"row": row + 1, "col": column + 1}
+            for series in panel.series:
+                for trace in _traces(series, named):
+                    figure.add_trace(trace, **place)
+            for at, text in panel.marks:
+                figure.add_vline(
+                    x=at, line_dash="dot", line_width=1, line_color=GREY,
+                    annotation_text=text, annotation_font_size=10, **place,
+                )  # fmt: skip
+            about = _axis(panel.x_title, panel.x_log, panel.x_ticks)
+            figure.update_xaxes(**about, **place)
+            about = _axis(panel.y_title, panel.y_log, panel.y_ticks)
+            figure.update_yaxes(**about, **place)
+        figure.update_layout(
+            height=self.height * self.rows + 60, margin={"l": 50, "r": 15, "t": 30, "b": 40},
+            template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+            legend={"orientation": "h", "y": -0.18 / self.rows - 0.02, "yanchor": "top"},
+            hovermode="closest", barmode="overlay",
+        )  # fmt: skip
+        result: dict[str, Any] = figure.to_plotly_json()
+        return result
+
+    def save(self, folder: Path) -> Path:
+        """Write a PNG and return its path."""
+        import matplotlib
+        from rltune.rundir import atomic_write
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        width = 4.2 * self.columns if self.columns > 1 else 7.0
+        figure, axes = pyplot.subplots(
+            self.rows, self.columns, figsize=(width, 3.2 * self.height / PANEL_HEIGHT * self.rows),
+            squeeze=False,
+        )  # fmt: skip
+        labels: set[str] = set()
+        for axis, panel in zip(axes.flat, self.panels, strict=False):
+            _draw(axis, panel, labels)
+        for axis in axes.flat[len(self.panels) :]:
+            axis.set_visible(False)
+        figure.suptitle(self.title, fontsize=11)
+        figure.tight_layout()
+        path = folder / f"{self.name}.png"
+        atomic_write(path, lambda temporary: figure.savefig(temporary, dpi=DPI, format="png"))
+        pyplot.close(figure)
+        return path
+
+
+@dataclass(frozen=True)
+class OptunaChart(Chart):
+    """One of Optuna's own figures; it has one for each of the two libraries."""
+
+    panels: Sequence[Panel] = ()
+    plot: str = ""  # the name of the function in optuna.visualization
+    study: Any = None
+    params: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a phone has to scroll it."""
+        return True
+
+    def plotly(self) -> dict[str, Any]:
+        """Return Plotly's figure in plain types."""
+        from optuna import visualization
+
+        figure = getattr(visualization, self.plot)(self.study, params=list(self.params))
+        figure.update_layout(
+            title=None, height=self.height, margin={"l": 60, "r": 15, "t": 30, "b": 40},
+            template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+        )  # fmt: skip
+        result: dict[str, Any] = figure.to_plotly_json()
+        return result
+
+    def save(self, folder: Path) -> Path:
+        """Write a PNG and return its path."""
+        import warnings
+
+        import matplotlib
+        from rltune.rundir import atomic_write
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        from optuna.visualization import matplotlib as drawn
+
+        with pyplot.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna calls its matplotlib figures experimental
+            axes = getattr(drawn, self.plot)(self.study, params=list(self.params))
+            figure = (axes.flat[0] if hasattr(axes, "flat") else axes).figure
+            figure.set_size_inches(*((11, 9) if hasattr(axes, "flat") else (14, 6)))
+            path = folder / f"{self.name}.png"
+            atomic_write(path, lambda temporary: figure.savefig(temporary, dpi=DPI, format="png"))
+            pyplot.close(figure)
+        return path
+
+
+# ------------------------------------------------------------------------------------------- Plotly
+
+
+def _axis(title: str, log: bool, ticks: Mapping[int, str] | None) -> dict[str, Any]:
+    about: dict[str, Any] = {"title_text": title, "automargin": True}
+    if log:
+        about["type"] = "log"
+    if ticks is not None:
+        about |= {"tickmode": "array", "tickvals": list(ticks), "ticktext": list(ticks.values())}
+        about["range"] = [min(ticks) - 0.6, max(ticks) + 0.6]
+    return about
+
+
+def _traces(series: Series, named: set[str]) -> list[Any]:
+    from plotly import graph_objects as go
+
+    common: dict[str, Any] = {
+        "name": series.label,
+        "legendgroup": series.label or None,
+        "showlegend": bool(series.label) and series.label not in named,
+    }
+    named.add(series.label)
+    if series.texts is not None:
+        common |= {"text": list(series.texts), "hovertemplate": "%{text}<extra></extra>"}
+    x, y = list(series.x), list(series.y)
+    if series.kind in ("bars", "spans"):
+        bars = go.Bar(
+            x=list(series.width) if series.width is not None else x,
+            y=y, base=x if series.kind == "spans" else None, orientation="h",
+            marker={"color": series.colour, "opacity": 0.35 if series.faint else 0.85},
+            error_x=_whiskers(series, x), **common,
+        )  # fmt: skip
+        return [bars]
+    traces = []
+    if series.kind != "points" and series.low is not None and series.high is not None:
+        traces.append(
+            go.Scatter(
+                x=x + x[::-1], y=list(series.high) + list(series.low)[::-1], fill="toself",
+                mode="lines",
+                fillcolor=_transparent(series.colour), line={"width": 0}, hoverinfo="skip",
+                legendgroup=series.label or None, showlegend=False,
+            )
+        )  # fmt: skip
+    mark = {
+        "color": series.colour,
+        "size": 5 if series.faint else 7,
+        "symbol": "circle-open" if series.hollow else "circle",
+    }
+    traces.append(
+        go.Scatter(
+            x=x, y=y, mode="markers" if series.kind == "points" else "lines",
+            line={
+                "color": series.colour, "width": 1 if series.faint else 2,
+                "shape": "hv" if series.kind == "steps" else "linear",
+            },
+            marker=mark, opacity=0.45 if series.faint else 1.0,
+            error_y=_whiskers(series, y) if series.kind == "points" else None, **common,
+        )
+    )  # fmt: skip
+    return traces
+
+
+def _whiskers(series: Series, values: Sequence[float]) -> dict[str, Any] | None:
+    if series.low is None or series.high is None:
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for high, value in zip(series.high, values, strict=True)],
+        "arrayminus": [value - low for low, value in zip(series.low, values, strict=True)],
+        "thickness": 1.5,
+        "color": GREY if series.kind == "bars" else series.colour,
+    }
+
+
+def _transparent(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"
+
+
+# --------------------------------------------------------------------------------------- matplotlib
+
+
+def _draw(axis: Any, panel: Panel, labels: set[str]) -> None:
+    known = set(labels)
+    for series in panel.series:
+        label = series.label if series.label not in labels else ""
+        labels.add(label)
+        _draw_series(axis, series, label or None)
+    for at, text in panel.marks:
+        axis.axvline(at, color=GREY, linestyle=":", linewidth=1)
+        axis.annotate(text, (at, 1), xycoords=("data", "axes fraction"), fontsize=7, color=GREY)
+    if panel.x_log:
+        axis.set_xscale("log")
+    if panel.y_log:
+        axis.set_yscale("log")
+    axis.set_xlabel(panel.x_title, fontsize=9)
+    axis.set_ylabel(panel.y_title, fontsize=9)
+    axis.set_title(panel.title, fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    for ticks, name in ((panel.x_ticks, "x"), (panel.y_ticks, "y")):
+        if ticks is not None:
+            getattr(axis, f"set_{name}ticks")(list(ticks), list(ticks.values()))
+            getattr(axis, f"set_{name}lim")(min(ticks) - 0.6, max(ticks) + 0.6)
+    if labels - known - {""}:
+        axis.legend(fontsize=7, frameon=False)
+
+
+def _draw_series(axis: Any, series: Series, label: str | None) -> None:
+    x = [math.nan if value is None else value for value in series.x]
+    y = [math.nan if value is None else value for value in series.y]
+    style: dict[str, Any] = {"color": series.colour, "label": label}
+    if series.kind in ("bars", "spans"):
+        whiskers = _whiskers(series, x)
+        axis.barh(
+            y, x if series.width is None else series.width,
+            left=x if series.kind == "spans" else None, alpha=0.35 if series.faint else 0.85,
+            xerr=None if whiskers is None else [whiskers["arrayminus"], whiskers["array"]],
+            ecolor=GREY, **style,
+        )  # fmt: skip
+        return
+    style["alpha"] = 0.45 if series.faint else 1.0
+    if series.kind == "points":
+        if series.low is not None and series.high is not None:
+            whiskers = _whiskers(series, y)
+            assert whiskers is not None
+            axis.errorbar(x, y, yerr=[whiskers["arrayminus"], whiskers["array"]], fmt="none",
+                          ecolor=series.colour, elinewidth=1)  # fmt: skip
+        if series.hollow:
+            style |= {"facecolors": "none", "edgecolors": style.pop("color")}
+        axis.scatter(x, y, s=12 if series.faint else 20, **style)
+        return
+    drawstyle = "steps-post" if series.kind == "steps" else "default"
+    axis.plot(x, y, linewidth=0.8 if series.faint else 1.6, drawstyle=drawstyle, **style)
+    if series.low is not None and series.high is not None:
+        axis.fill_between(x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)

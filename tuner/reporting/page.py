@@ -1,0 +1,320 @@
+"""The report as one HTML page that needs no network, and as Markdown for a pull request."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import rltune
+from rltune.answer import Answer
+from rltune.formats import count, duration, plural, score, setting
+from rltune.reporting.charts import Chart
+from rltune.summary import Summary
+
+STATES = {"COMPLETE": "whole budget", "PRUNED": "stopped early", "FAIL": "failed",
+          "RUNNING": "running", "WAITING": "waiting"}  # fmt: skip
+REFRESH = 20  # seconds, of the page of a search that runs
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    number: bool = True
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table; ``won`` is the answer."""
+
+    cells: Sequence[str]
+    won: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts."""
+
+    id: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Return the table for a pull request."""
+        lines = ["| " + " | ".join(column.name for column in self.columns) + " |"]
+        lines.append("|" + "|".join("---:" if c.number else "---" for c in self.columns) + "|")
+        for row in self.rows:
+            cells = [cell.replace("|", "\\|") for cell in row.cells]
+            lines.append("| " + " | ".join(f"**{c}**" if row.won else c for c in cells) + " |")
+        return "\n".join(lines)
+
+
+def html(summary: Summary, charts: Sequence[Chart]) -> str:
+    """Return the page."""
+    from jinja2 import Environment
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    environment = Environment(autoescape=True, trim_blocks=False)
+    template = environment.from_string(files("rltune.reporting").joinpath("page.html").read_text())
+    drawn = [
+        {
+            "name": chart.name,
+            "title": chart.title,
+            "says": chart.says,
+            "height": chart.height * chart.rows,
+            "wide": chart.is_wide,
+            "data": Markup(embedded(chart.plotly())),
+        }
+        for chart in charts
+    ]
+    spec = summary.spec
+    return template.render(
+        title=f"{spec.get('agent')} on {spec.get('env')}",
+        name=summary.run.name,
+        status={"unfinished": "stopped before its end"}.get(summary.status, summary.status),
+        facts=facts(summary),
+        refresh=REFRESH if summary.running else None,
+        answered=summary.answer is not None,
+        sentences=sentences(summary),
+        warnings=summary.answer.warnings if summary.answer else (),
+        cards=cards(summary),
+        command=summary.command,
+        tables=tables(summary),
+        charts=drawn,
+        trials=all_trials(summary),
+        footer=f"rltune {rltune.__version__}. Made from the run directory alone.",
+        # Plotly's own code, from the package that is installed.
+        plotly=Markup(get_plotlyjs() if drawn else ""),
+    )
+
+
+def markdown(summary: Summary, charts: Sequence[Chart]) -> str:
+    """Return the answer, the tables and the pictures' names."""
+    spec = summary.spec
+    parts = [
+        f"# {spec.get('agent')} on {spec.get('env')}",
+        f"`{summary.run.name}`: {summary.status}",
+    ]
+    parts += sentences(summary)
+    if summary.answer and summary.answer.warnings:
+        parts.append("\n".join(f"- {warning}" for warning in summary.answer.warnings))
+    if summary.command:
+        parts.append(f"```bash\n{summary.command}\n```")
+    for table in tables(summary):
+        parts += [f"## {table.title}", *([table.note] if table.note else []), table.markdown()]
+    for chart in charts:
+        parts += [f"## {chart.title}", f"![{chart.title}]({chart.name}.png)", chart.says]
+    return "\n\n".join(parts) + "\n"
+
+
+def embedded(figure: Mapping[str, Any]) -> str:
+    """Return JSON that may stand in a script element: nothing in it can end the element."""
+    from plotly.utils import PlotlyJSONEncoder
+
+    text = json.dumps(figure, cls=PlotlyJSONEncoder)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+# ---------------------------------------------------------------------------------------- the words
+
+
+def facts(summary: Summary) -> list[str]:
+    """Return what was done, in a few words each."""
+    spec = summary.spec
+    if summary.kind == "train":
+        return [f"seed {spec.get('seed')}", f"{count(summary.cost.env_steps)} env_steps"]
+    return [
+        plural(len(summary.trials), "trial"),
+        f"{count(spec.get('budget', 0))} env_steps a trial",
+        f"sampler {spec.get('sampler')}, scheduler {spec.get('scheduler')}",
+    ]
+
+
+def sentences(summary: Summary) -> list[str]:
+    """Return the answer, or what can be said before there is one."""
+    if summary.answer is not None:
+        return list(summary.answer.sentences)
+    if summary.kind == "train":
+        return ["One training on one seed: what another seed gives is not known."]
+    if summary.best is None:
+        return ["No trial has run its whole budget yet, so nothing can be said."]
+    trial, value = summary.best
+    found = [
+        f"Trial {trial} scored {score(value)}, the best of the search so far.",
+        "It was chosen for that score, on its tuning seeds: expect less on others.",
+    ]
+    if summary.tested:
+        found.append(f"The tournament has begun: {plural(summary.tested, 'training')} done.")
+    return found
+
+
+def cards(summary: Summary) -> list[dict[str, str]]:
+    """Return the numbers of the first screen."""
+    found = []
+    answer = summary.answer
+    best = answer.best if answer else None
+    if best is not None and answer is not None and math.isfinite(best.iqm):
+        seeds = plural(len(best.scores), "test seed")
+        several = len(best.scores) > 1 and math.isfinite(best.low)
+        note = (
+            f"95 % interval {score(best.low)} to {score(best.high)}, {seeds}" if several else seeds
+        )
+        found.append(
+            {"name": f"Test return of {best.label}", "value": score(best.iqm), "note": note}
+        )
+        if best.difference is not None:
+            gain = best.difference
+            note = f"95 % interval {score(gain.low)} to {score(gain.high)}, on shared seeds"
+            sign = "+" if gain.value >= 0 else ""
+            found.append(
+                {"name": "Over the defaults", "value": sign + score(gain.value), "note": note}
+            )
+        for other in answer.ranking:
+            if other.trial in best.over_known_good:
+                chance = best.over_known_good[other.trial]
+                found.append(
+                    {
+                        "name": f"Beats {other.label}",
+                        "value": f"{100 * chance.value:.0f} %",
+                        "note": f"of runs; 95 % interval {100 * chance.low:.0f} to "
+                        f"{100 * chance.high:.0f} %",
+                    }
+                )
+        if answer.tuning_gap is not None and math.isfinite(answer.tuning_gap):
+            found.append(
+                {
+                    "name": "Tuning gap",
+                    "value": score(answer.tuning_gap),
+                    "note": "what the search's best lost on test seeds",
+                }
+            )
+    elif summary.kind != "train" and summary.best is not None:
+        found.append({"name": "Best of the search", "value": score(summary.best[1]),
+                      "note": "on its tuning seeds"})  # fmt: skip
+    cost = summary.cost
+    found.append(
+        {
+            "name": "Cost",
+            "value": duration(cost.clock),
+            "note": f"{count(cost.env_steps)} env_steps, {duration(cost.seconds)} of training",
+        }
+    )
+    return found
+
+
+# --------------------------------------------------------------------------------------- the tables
+
+
+def tables(summary: Summary) -> list[Table]:
+    """Return the tables that the run carries."""
+    found = [ranking(summary.answer) if summary.answer and summary.answer.ranking else None,
+             configuration(summary), reasons(summary)]  # fmt: skip
+    return [table for table in found if table is not None]
+
+
+def ranking(answer: Answer) -> Table:
+    """Return the finalists, best first."""
+    rows = []
+    for one in answer.ranking:
+        won = one.trial == answer.winner
+        interval = f"{score(one.low)} to {score(one.high)}" if len(one.scores) > 1 else ""
+        chance = "" if one.improvement is None else f"{100 * one.improvement.value:.0f} %"
+        mark = "the answer" if won else "tie" if one.tied else ""
+        cells = [one.label, mark, score(one.iqm), interval, score(one.worst), str(len(one.scores)),
+                 score(one.objective), chance]  # fmt: skip
+        rows.append(Row(cells, won))
+    columns = [Column("finalist", number=False), Column("", number=False),
+               Column("test return (IQM)"), Column("95 % interval"), Column("worst seed"),
+               Column("seeds"), Column("in the search"), Column("beats the defaults")]  # fmt: skip
+    note = "A tie cannot be told apart from the best of the ranking. The last column is the share "
+    note += "of runs that score above a run of the defaults."
+    return Table("ranking", "Ranking on test seeds", columns, rows, note)
+
+
+def configuration(summary: Summary) -> Table | None:
+    """Return the configuration to use beside the agent's own."""
+    if summary.kind == "train":
+        config = summary.spec.get("config") or {}
+        rows = [Row([name, setting(value)]) for name, value in config.items()]
+        return Table("configuration", "Configuration",
+                     [Column("", number=False), Column("value", number=False)], rows)  # fmt: skip
+    best = summary.answer.best if summary.answer else None
+    trial = best.trial if best else summary.best and summary.best[0]
+    if trial is None:
+        return None
+    config, defaults = summary.config(trial), summary.defaults or {}
+    rows = []
+    for name, value in config.items():
+        own = setting(defaults[name]) if name in defaults else ""
+        if name in summary.searched or (own and own != setting(value)):
+            space = summary.searched.get(name)
+            cells = [name, setting(value), own, "" if space is None else in_words(space)]
+            rows.append(Row(cells, own not in ("", setting(value))))
+    columns = [Column(name, number=False) for name in ("", "value", "default", "searched")]
+    title = f"Configuration of {best.label if best else f'trial {trial}'}"
+    return Table("configuration", title, columns, rows, "In bold: not the agent's default.")
+
+
+def in_words(dimension: Mapping[str, Any]) -> str:
+    """Return a dimension of the space as people read it."""
+    kind, value = next(iter(dimension.items()))
+    when = dimension.get("when")
+    text = ", ".join(map(setting, value)) if kind == "choice" else (
+        f"{setting(value[0])} to {setting(value[1])}, {kind}" if isinstance(value, list) else
+        f"{kind} {setting(value)}"
+    )  # fmt: skip
+    if when:
+        text += f", when {', '.join(f'{k} is {setting(v)}' for k, v in when.items())}"
+    return text
+
+
+def reasons(summary: Summary) -> Table | None:
+    """Return why trials failed, and which the stop rules ended."""
+    if summary.kind == "train":
+        return None
+    rows = [
+        Row([what, one.reason, str(len(one.trials)), ", ".join(map(str, one.trials[:12]))])
+        for what, group in (("failed", summary.failures), ("stopped by a rule", summary.ruled_out))
+        for one in group
+    ]
+    if not rows:
+        return None
+    columns = [Column("", number=False), Column("reason", number=False, wide=True),
+               Column("trials"), Column("which", number=False)]  # fmt: skip
+    return Table("reasons", "Trials that went wrong", columns, rows)
+
+
+def all_trials(summary: Summary) -> Table | None:
+    """Return a row for each trial."""
+    trials = summary.trials
+    if summary.kind == "train" or not len(trials):
+        return None
+    names = [name for name in summary.searched if f"config.{name}" in trials]
+    rows = []
+    for row in trials.to_dict("records"):
+        state = STATES.get(row["state"], row["state"])
+        cells = [
+            str(row["trial"]), state, score(_known(row["objective"])),
+            count(_known(row["budget_reached"]) or 0), duration(_known(row["seconds"])),
+            row["origin"], row["reason"] or "",
+        ]  # fmt: skip
+        cells += ["" if row[f"config.{n}"] is None or row[f"config.{n}"] != row[f"config.{n}"]
+                  else setting(row[f"config.{n}"]) for n in names]  # fmt: skip
+        rows.append(Row(cells))
+    columns = [Column("trial"), Column("state", number=False), Column("value"),
+               Column("env_steps"), Column("training"), Column("origin", number=False),
+               Column("reason", number=False, wide=True), *map(Column, names)]  # fmt: skip
+    return Table("trials", "All trials", columns, rows)
+
+
+def _known(value: Any) -> Any:
+    return None if value is None or value != value else value

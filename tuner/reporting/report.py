@@ -1,0 +1,49 @@
+"""Writes report/ of a run directory: the page, the pictures, the Markdown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rltune.reporting import figures, page
+from rltune.rundir import atomic_write, open_run
+from rltune.summary import Summary
+
+
+def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
+    """Write what a run found into its folder report/, and return the page.
+
+    Works on a run that is still running, was killed, or has found nothing yet.
+
+    Args:
+        path: the run directory, its name, or "latest"
+        pictures: write a PNG of each figure, too
+
+    Raises:
+        UserError: there is no such run, or it is from a newer version.
+    """
+    summary = Summary(open_run(path))
+    folder = summary.path / "report"
+    folder.mkdir(exist_ok=True)
+    charts = figures.charts(summary)
+    if pictures:
+        for chart in charts:
+            chart.save(folder)
+    _write(folder / "summary.md", page.markdown(summary, charts if pictures else []))
+    _write(folder / "index.html", page.html(summary, charts))
+    return folder / "index.html"
+
+
+def report_quietly(path: str | os.PathLike[str]) -> str:
+    """Write the page of a search that has just ended, and return a line that says where it is.
+
+    Whatever goes wrong with it, the search has succeeded.
+    """
+    try:
+        return f"\nReport  {report(path, pictures=False)}"
+    except Exception as error:
+        return f"\nThe report could not be written: {type(error).__name__}: {error}"
+
+
+def _write(path: Path, text: str) -> None:
+    atomic_write(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
