@@ -313,6 +313,11 @@ def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[st
             f"in {all_of} objectives. They were chosen for their values on their tuning seeds: "
             "expect less on others."
         ]
+    if not any(all(map(math.isfinite, one.values())) for one in members):
+        return [
+            "There is no answer: every finalist diverged, or lacked an objective, on most of its "
+            "test seeds."
+        ]
     lines = [
         f"Of {plural(len(members), 'configuration')} that were trained again on test seeds, "
         f"{len(best)} {_is(best)} on the front: none of them is beaten in {all_of} objectives."

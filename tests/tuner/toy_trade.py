@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from toy import ToyAgent, ToyConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TradeConfig(ToyConfig):
-    waste: float = hp(0.5, low=0.0, high=1.0, help="what is paid beyond the quality")
+    waste: float = hp(1.0, low=0.0, high=1.0, help="what is paid beyond the quality")
     pace: float = hp(0.0, low=0.0, high=1.0, help="seconds of an update, per price")
 
 
@@ -26,7 +27,5 @@ class TradeAgent(ToyAgent):
         self.pause = config.pace * self.price
 
     def update(self, memory: Any, progress: float) -> dict[str, float]:
-        import time
-
         time.sleep(self.pause)
-        return {**super().update(memory, progress), "price": self.price, "worth": -self.price}
+        return {**super().update(memory, progress), "price": self.price}
