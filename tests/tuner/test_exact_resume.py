@@ -116,7 +116,13 @@ def frames(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            {"agent": "toy_trade:TradeAgent", "space": TRADE, "against": "-price", "trials": 9},
+            {
+                "agent": "toy_trade:TradeAgent",
+                "space": TRADE,
+                "against": "-price",
+                "trials": 8,
+                "test_seeds": 2,
+            },
             id="two objectives",
         ),
     ],
