@@ -248,7 +248,7 @@ def halved(bench: Bench, target: Target, most: float, at_once: int = 4) -> float
     return best[1]
 
 
-def largest_budget(trials: Sequence[FrozenTrial], minimize: bool) -> list[FrozenTrial]:
+def largest_budget(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[FrozenTrial]:
     """Show TPE the values of the largest budget that seven trials have reached, as in BOHB."""
     for step in reversed(STEPS):
         there = [t for t in trials if step in t.intermediate_values]
@@ -259,7 +259,7 @@ def largest_budget(trials: Sequence[FrozenTrial], minimize: bool) -> list[Frozen
     return list(trials)
 
 
-def only_full(trials: Sequence[FrozenTrial], minimize: bool) -> list[FrozenTrial]:
+def only_full(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[FrozenTrial]:
     """Hide the trials that were stopped early."""
     return [trial for trial in trials if trial.state != TrialState.PRUNED]
 

@@ -197,20 +197,10 @@ class ASHA(Scheduler):
         rung = self._enter(trial, env_steps, value)
         if rung is None or rung == self.rungs[-1]:
             return "continue"
-        cutoff = self._cutoff(rung)
-        doubt = self.margin * standard_error
-        if cutoff is None or (
-            value is not None and self._sign * value + doubt >= self._sign * cutoff
-        ):
+        why = self._shortfall(trial, rung, value, self.margin * standard_error)
+        if why is None:
             return "continue"
-        entered = len(self._entries[rung])
-        worse = "no value" if value is None else f"{value:,.6g}"
-        worse += f" (± {doubt:,.3g})" if doubt else ""
-        sign = "<" if self._sign > 0 else ">"
-        share = f"the best {self._share()} of {entered}"
-        return self._stop(
-            trial, rung, f"stopped at rung {rung:,}: {worse} {sign} {cutoff:,.6g}, {share}"
-        )
+        return self._stop(trial, rung, f"stopped at rung {rung:,}: {why}")
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
@@ -245,6 +235,19 @@ class ASHA(Scheduler):
             )
             for rung in self.rungs
         ]
+
+    def _shortfall(self, trial: int, rung: int, value: float | None, doubt: float) -> str | None:
+        """Return why a trial that has entered the rung may not go on; None: it may."""
+        cutoff = self._cutoff(rung)
+        if cutoff is None or (
+            value is not None and self._sign * value + doubt >= self._sign * cutoff
+        ):
+            return None
+        entered = len(self._entries[rung])
+        worse = "no value" if value is None else f"{value:,.6g}"
+        worse += f" (± {doubt:,.3g})" if doubt else ""
+        sign = "<" if self._sign > 0 else ">"
+        return f"{worse} {sign} {cutoff:,.6g}, the best {self._share()} of {entered}"
 
     def _enter(self, trial: int, env_steps: int, value: float | None) -> int | None:
         """Record the value; return the rung at which it has to be judged, if any."""

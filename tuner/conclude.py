@@ -6,6 +6,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
+from rltune.front import Front, make_front, seed_of
+from rltune.history import read_history
 from rltune.lineage import lineage
 from rltune.pbt import NAMES
 from rltune.rundir import atomic_write
@@ -14,11 +16,12 @@ from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, is_reference, pick_finalists
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rltune.rundir import RunDir
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy
+    from rltune.study import SearchStudy, TrialRecord
 
 
 def conclude(
@@ -39,6 +42,8 @@ def conclude(
         defaults: the agent's own configuration
         not_started: proposals for which there was no time
     """
+    if spec.against:
+        return _conclude_front(run, spec, study, scores, defaults, not_started)
     answer = _answer(spec, study, scores, not_started) if spec.tournament else None
     if answer is not None:
         run.write_yaml("best/answer.yaml", answer.to_dict())
@@ -54,8 +59,7 @@ def conclude(
         best, seed = incumbent.number, spec.tune_seed
         config, changes = lineage({trial.number: trial for trial in study.trials()}, best)
         checkpoint = run.checkpoint(best)
-    _copy(checkpoint, run.best_dir / "checkpoint.pt")
-    run.write_yaml("best/config.yaml", config)
+    _write_best(run, config, checkpoint)
     schedule = run.best_dir / "schedule.yaml"
     schedule.unlink(missing_ok=True)  # of an earlier answer
     if changes:
@@ -73,29 +77,71 @@ def conclude(
     }
 
 
+def _conclude_front(
+    run: RunDir,
+    spec: SearchSpec,
+    study: SearchStudy,
+    scores: dict[tuple[int, int], float],
+    defaults: dict[str, Any],
+    not_started: int,
+) -> dict[str, Any]:
+    """Write best/ of a search with several objectives; the first one decides what is best."""
+    trials = study.trials()
+    finalists = []
+    if spec.tournament:
+        finalists = pick_finalists(trials, spec.finalists, study.minimize)
+        seeds, planned = spec.tournament_seeds, spec.test_seeds
+        finalists = Tournament(finalists, seeds, planned, scores, race=False).results()
+    about = _circumstances(spec, trials, not_started)
+    front: Front = make_front(spec, trials, finalists, read_history(run.path), defaults, about)
+    run.write_yaml("best/front.yaml", front.to_dict())
+    best = front.best
+    if best is None:
+        return {}
+    seed = seed_of(best, spec)
+    tested = run.trial_dir(best.trial) / f"test-{seed}.pt"
+    _write_best(run, best.config, tested if front.tested else run.checkpoint(best.trial))
+    run.write_text("best/command.txt", best.command + "\n")
+    return {
+        "best_trial": best.trial,
+        "best_config": best.config,
+        "test_score": best.values()[0] if front.tested else None,
+        "front": [one.trial for one in front.members if one.on_front],
+        "command": best.command,
+    }
+
+
+def _write_best(run: RunDir, config: dict[str, Any], checkpoint: Path) -> None:
+    _copy(checkpoint, run.best_dir / "checkpoint.pt")
+    run.write_yaml("best/config.yaml", config)
+
+
 def _answer(
     spec: SearchSpec, study: SearchStudy, scores: dict[tuple[int, int], float], not_started: int
 ) -> Answer:
     trials = study.trials()
     finalists = pick_finalists(trials, spec.finalists)
     tournament = Tournament(finalists, spec.tournament_seeds, spec.test_seeds, scores)
+    return build_answer(tournament.results(), _circumstances(spec, trials, not_started))
+
+
+def _circumstances(
+    spec: SearchSpec, trials: Sequence[TrialRecord], not_started: int
+) -> Circumstances:
     sampler = check_options(spec.sampler, spec.sampler_options)
     ended = [trial for trial in trials if trial.state in ("COMPLETE", "PRUNED", "FAIL")]
-    return build_answer(
-        tournament.results(),
-        Circumstances(
-            planned_seeds=spec.test_seeds,
-            full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
-            # Of a population, nothing is left to the sampler but its beginning.
-            sampled_trials=None
-            if spec.scheduler in NAMES
-            else sum(not is_reference(trial.origin) for trial in ended),
-            startup_trials=0 if spec.warm_start else sampler.get("n_startup_trials", 0),
-            sampler=spec.sampler,
-            cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)
-            or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),
-            not_started=not_started,
-        ),
+    return Circumstances(
+        planned_seeds=spec.test_seeds,
+        full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
+        # Of a population, nothing is left to the sampler but its beginning.
+        sampled_trials=None
+        if spec.scheduler in NAMES
+        else sum(not is_reference(trial.origin) for trial in ended),
+        startup_trials=0 if spec.warm_start else sampler.get("n_startup_trials", 0),
+        sampler=spec.sampler,
+        cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)
+        or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),
+        not_started=not_started,
     )
 
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from rltune.against import Others
 from rltune.answer import label
+from rltune.front import add_columns
 from rltune.lineage import news_of
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
@@ -25,6 +27,7 @@ from rltune.trials_table import write_trials
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltune.answer import Finalist
     from rltune.asha import Scheduler
     from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
@@ -85,6 +88,7 @@ class Underway:
     retries: int = 0
     traceback: str = ""
     value: float | None = None
+    others: tuple[float, ...] = ()
 
 
 class Driver:
@@ -101,6 +105,7 @@ class Driver:
         tracker: Tracker,
         view: SearchView,
         *,
+        others: Others | None = None,
         health: Health | None = None,
         slots: int,
         started: float,
@@ -114,6 +119,7 @@ class Driver:
         self.history = history
         self.tracker = tracker
         self.view = view
+        self.others = others or Others()
         self.health = health
         self.slots = slots
         self.started = started
@@ -241,10 +247,11 @@ class Driver:
         """
         final = not self._searching()
         if self.tournament is None or final != self.tournament_is_final:
-            finalists = pick_finalists(self.study.trials(), self.spec.finalists if final else 0)
+            finalists = self._finalists(self.spec.finalists if final else 0)
             planned = self.spec.test_seeds
             seeds = self.spec.tournament_seeds[: None if final else planned]
-            self.tournament = Tournament(finalists, seeds, planned, self.scores)
+            race = not self.others.goals  # who is behind in one objective may lead in another
+            self.tournament = Tournament(finalists, seeds, planned, self.scores, race=race)
             self.scores = self.tournament.scores
             self.tournament_is_final = final
             if final:
@@ -253,6 +260,9 @@ class Driver:
                     labels, self.tournament.total, nested_scores(self.scores)
                 )
         return self.tournament
+
+    def _finalists(self, top: int) -> list[Finalist]:
+        return pick_finalists(self.study.trials(), top, self.study.minimize)
 
     def _job(self, number: int, seed: int) -> str:
         return str(number) if seed == self.plan.first else job_name(number, seed)
@@ -379,9 +389,16 @@ class Driver:
                 self._end(trial, "FAIL", f"diverged: the evaluation gave {result.objective}")
                 return True
             # The planned point, not the steps really taken: rungs compare like with like.
-            leg.values[self.spec.points[result.iteration - 1]] = result.objective
+            point = self.spec.points[result.iteration - 1]
+            if self.others.goals:
+                try:
+                    leg.measured[point] = self.others.measure(result.row)
+                except ValueError as error:
+                    self._end(trial, "FAIL", f"error: {error}")
+                    return True
+            leg.values[point] = result.objective
             leg.done = result.finished
-            if self.plan.most > 1:
+            if self.plan.most > 1 or self.others.goals:
                 self.noise.learn(trial.number, trial.entrant)
                 self.study.annotate({trial.number: {"legs": trial.entrant.to_dict()}})
         returns = [episode["episode_return"] for episode in result.episodes]
@@ -412,6 +429,7 @@ class Driver:
         while (due := entrant.due()) is not None:
             point, values = due
             trial.value = judged(values, self.spec.over_seeds)
+            trial.others = self.others.judge(trial.number, entrant, point)
             entrant.settled = point
             doubt = self.noise.standard_error(point, len(values))
             verdict = self.scheduler.decide(trial.number, point, trial.value, doubt)
@@ -424,7 +442,7 @@ class Driver:
             if stop is not None and entrant.due() is None:
                 self._end(trial, stop.state, stop.reason, point)
                 return True
-            self.study.report(trial.number, point, trial.value)
+            self.study.report(trial.number, point, trial.value, trial.others)
         if stop is not None:
             self._end(trial, stop.state, stop.reason)
         return stop is not None
@@ -484,7 +502,7 @@ class Driver:
             "traceback": trial.traceback or None,
         }
         value = trial.value if state != "FAIL" else None
-        self.study.tell(trial.number, state, value, reason, attrs, point)
+        self.study.tell(trial.number, state, value, reason, attrs, point, trial.others)
         del self.underway[trial.number]
         for flight in flights:
             del self.flights[flight.task["job"]]
@@ -542,7 +560,7 @@ class Driver:
             return
         trials = self.study.trials()
         complete = sum(trial.state == "COMPLETE" for trial in trials)
-        finalists = pick_finalists(trials, self.spec.finalists)
+        finalists = self._finalists(self.spec.finalists)
         # The best may turn out to be among the references; until there are some, assume not.
         count = len(finalists) + max(0, self.spec.finalists - complete)
         self.view.test_runs = count * self.spec.test_seeds
@@ -581,7 +599,11 @@ class Driver:
         started = time.monotonic()
         if not force and started < self.table_due:
             return
-        write_trials(self.run.trials_path, [trial_row(t) for t in self.study.trials()])
+        trials = self.study.trials()
+        rows = [trial_row(trial) for trial in trials]
+        if self.others.goals:
+            add_columns(rows, trials, self.others.goals)
+        write_trials(self.run.trials_path, rows)
         done = time.monotonic()
         self.table_due = done + max(TRIALS_TABLE_EVERY, (done - started) / TRIALS_TABLE_SHARE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltune.against import goals_of
 from rltune.formats import count, duration, plural, settings
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
@@ -51,7 +52,8 @@ def plan_lines(
         f"each trial on {_seeds(spec.seed_plan(rungs))}; "
         f"{plural(spec.eval_episodes, 'greedy episode')} "
         f"{evaluations}; the objective is {describe(spec.objective)}"
-        + (f" of {spec.metric}" if spec.metric != METRIC else ""),
+        + (f" of {spec.metric}" if spec.metric != METRIC else "")
+        + "".join(f", against {goal.name}" for goal in goals_of(spec)[1:]),
         f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
         f"GPU, on device {spec.device}",
         "",

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rltune import pareto_asha
+from rltune.against import SCHEDULERS, Others
 from rltune.agents.errors import UserError
-from rltune.asha import Rung, make_scheduler
+from rltune.asha import Rung, Scheduler, make_scheduler
 from rltune.objectives import metric_of, objective_of
 from rltune.pbt import NAMES, rungs_of
 from rltune.rundir import Run, open_run
@@ -124,14 +126,25 @@ def replay(
                 f"{name} can't be replayed: it changes what trials are trained with, so with or "
                 "without it the recorded evaluations would have been others."
             )
-    judge = make_scheduler(scheduler, spec.budget, options)
+    others = Others.of(spec)
+    judge: Scheduler
+    if not spec.against:
+        judge = make_scheduler(scheduler, spec.budget, options)
+    elif scheduler in SCHEDULERS:
+        own = replace(spec, scheduler=scheduler, scheduler_options=options)
+        judge = pareto_asha.make_scheduler(own, others)
+    else:
+        raise UserError(
+            f"{scheduler!r} compares one number only; a search with several objectives can be "
+            f"replayed with {' or '.join(SCHEDULERS)}."
+        )
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
     was_stopped = set(table["trial"][table["reason"].astype(str).str.startswith("stopped")])
     last: dict[int, int] = {}
     seen: dict[int, tuple[int, float]] = {}
     stopped: dict[int, int] = {}
-    for trial, point, value, standard_error in _reports(recorded.history(), spec, complete):
+    for trial, point, value, standard_error in reports(recorded.history(), spec, complete, others):
         last[trial] = point
         if trial in stopped:
             continue
@@ -163,29 +176,39 @@ def replay(
     )
 
 
-def _reports(
-    history: pd.DataFrame, spec: SearchSpec, complete: Collection[int]
+def reports(
+    history: pd.DataFrame,
+    spec: SearchSpec,
+    complete: Collection[int],
+    others: Others | None = None,
 ) -> Iterator[tuple[int, int, float, float]]:
-    """Yield (trial, point, objective, its standard error) as the driver judged them, in order."""
+    """Yield (trial, point, objective, its standard error) as the driver judged them, in order.
+
+    ``others`` knows the values of the other objectives by then.
+    """
+    others = others or Others()
     plan = spec.seed_plan(rungs_of(spec))
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
-    results: list[tuple[float, int, int, int, float, bool]] = []
+    results: list[tuple[float, int, int, int, float, bool, list[float]]] = []
     legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
     for (trial, seed), mine in legs:
-        returns = [metric_of(row, spec.metric) for row in mine.to_dict("records")]
+        records = mine.to_dict("records")
+        returns = [metric_of(row, spec.metric) for row in records]
         points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
         for n, timestamp in enumerate(mine["timestamp"].tolist(), 1):
             done = trial in complete and n == len(points)
             objective = objective_of(returns[:n], spec.objective)
-            results.append((timestamp, trial, seed, points[n - 1], objective, done))
+            measured = others.measure(records[n - 1])
+            results.append((timestamp, trial, seed, points[n - 1], objective, done, measured))
     entrants: dict[int, Entrant] = {}
     noise = SeedNoise()
-    for _, trial, seed, point, objective, done in sorted(results):
+    for _, trial, seed, point, objective, done, measured in sorted(results):
         entrant = entrants.setdefault(trial, Entrant(plan))
         leg = entrant.leg(seed)
-        leg.values[point], leg.done = objective, done
+        leg.values[point], leg.measured[point], leg.done = objective, measured, done
         noise.learn(trial, entrant)
         while not entrant.finished and (due := entrant.due()) is not None:
             at, values = due
             entrant.settled = at
+            others.judge(trial, entrant, at)
             yield trial, at, judged(values, spec.over_seeds), noise.standard_error(at, len(values))

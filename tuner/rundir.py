@@ -483,6 +483,36 @@ class Run:
         """The answer of the search, or None before there is one."""
         return self._read_yaml("best/answer.yaml")
 
+    def front(self, against: str | None = None) -> pd.DataFrame:
+        """Return the front of a search with several objectives, a row per configuration.
+
+        Columns: trial, label, on_front, dominated_by (trials that are better beyond chance), each
+        objective with its interval (.low, .high; 95 %) and its value in the search (.tuning), the
+        configuration, and the command that trains it again.
+
+        Args:
+            against: "env_steps" gives, of any search, the best objective by when, see `anytime.py`
+
+        Raises:
+            UserError: there is no such front, or not yet.
+        """
+        from rltune.against import STEPS
+        from rltune.anytime import learning_front
+        from rltune.front import Front
+
+        if against is not None:
+            if against != STEPS:
+                raise UserError(
+                    f"--against {against}: of a search that has run, only {STEPS} can be looked "
+                    f"at; rltune run ... --against {against} searches for that front."
+                )
+            return learning_front(self)
+        data = self._read_yaml("best/front.yaml")
+        if data is None:
+            what = "is not at its end" if self.spec.get("against") else "has one objective"
+            raise UserError(f"{self.path} {what}: there is no front.")
+        return Front.from_dict(data).frame()
+
     def _read_yaml(self, name: str) -> dict[str, Any] | None:
         file = self.path / name
         return yaml.safe_load(file.read_text()) if file.exists() else None

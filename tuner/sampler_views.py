@@ -5,19 +5,23 @@ Optuna's own view would hide or distort:
 - Trials that failed through their configuration (`BLAMED`) are the worst of all; Optuna's samplers
   ignore failed trials and go back there.
 - To the samplers that know complete trials only (gp, cmaes, nsgaii, nsgaiii), a trial that was
-  stopped early is a complete one, not better than the worst that ran its full budget.
+  stopped early is a complete one, not better than the worst that ran its full budget (of several
+  objectives: in none of them).
+
+With several objectives, `minimize` has a value for each.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from rltune.pareto import ranks
 
 # Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
 BLAMED = ("diverged", "error", "out of memory")
@@ -33,13 +37,16 @@ class View(Study):
     """The study as the sampler is to see it; nothing that it writes reaches the storage."""
 
     def __init__(
-        self, trials: list[FrozenTrial], direction: StudyDirection, shared: dict[str, Any]
+        self,
+        trials: list[FrozenTrial],
+        directions: Sequence[StudyDirection],
+        shared: dict[str, Any],
     ) -> None:
         self.trials_seen = trials
         self.notes = Notes(shared)
         self.study_name = "view"
         self._study_id = 0
-        self._directions = [direction]
+        self._directions = list(directions)
         self._storage = self.notes  # type: ignore[assignment]
 
     def _get_trials(
@@ -90,7 +97,7 @@ def blames(reason: str) -> bool:
 def is_evidence(trial: FrozenTrial) -> bool:
     """Whether it has ended and tells something about its configuration."""
     if trial.state == TrialState.PRUNED:
-        return bool(trial.intermediate_values)
+        return bool(trial.intermediate_values or trial.values)
     return trial.state == TrialState.COMPLETE or is_blamed(trial)
 
 
@@ -109,8 +116,11 @@ def merit(trial: FrozenTrial, minimize: bool) -> tuple[int, int, float]:
     return 0, 0, 0.0
 
 
-def for_tpe(trials: Sequence[FrozenTrial], minimize: bool) -> list[FrozenTrial]:
-    """Return the trials for TPE, which ranks pruned ones by their last step, then their value."""
+def for_tpe(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[FrozenTrial]:
+    """Return the trials for TPE, which ranks pruned ones by their last step, then their value.
+
+    With several objectives they are equally poor to it, behind all complete ones.
+    """
     seen: list[FrozenTrial] = []
     for trial in trials:
         if is_blamed(trial):
@@ -123,7 +133,7 @@ def for_tpe(trials: Sequence[FrozenTrial], minimize: bool) -> list[FrozenTrial]:
 
 
 def for_complete(
-    trials: Sequence[FrozenTrial], joint: Collection[str], minimize: bool
+    trials: Sequence[FrozenTrial], joint: Collection[str], minimize: Sequence[bool]
 ) -> list[FrozenTrial]:
     """Return the trials for a sampler that learns from complete ones and needs every value.
 
@@ -133,20 +143,27 @@ def for_complete(
         minimize: whether lower values are better
     """
     trials = [trial for trial in trials if set(joint) <= trial.params.keys()]
-    worse = max if minimize else min
-    complete = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
-    bar = worse(complete, default=-math.inf if minimize else math.inf)
+
+    def worst(rows: Iterable[list[float]], default: Sequence[float]) -> Sequence[float]:
+        columns = list(zip(*rows, strict=True))
+        pairs = zip(columns, minimize, strict=True)
+        return (
+            [max(column) if low else min(column) for column, low in pairs] if columns else default
+        )
+
+    complete = [t.values for t in trials if t.state == TrialState.COMPLETE and t.values is not None]
+    bar = worst(complete, [-math.inf if low else math.inf for low in minimize])
     seen: list[FrozenTrial] = []
     failed: list[FrozenTrial] = []
     for trial in trials:
         if trial.state in (TrialState.COMPLETE, TrialState.RUNNING):
             seen.append(trial)
-        elif trial.state == TrialState.PRUNED and trial.value is not None:
-            seen.append(completed(trial, worse(bar, trial.value)))
+        elif trial.state == TrialState.PRUNED and trial.values is not None:
+            seen.append(completed(trial, *worst([list(bar), trial.values], bar)))
         elif is_blamed(trial):
             failed.append(trial)
-    values = [trial.value for trial in seen if trial.value is not None]
-    seen += [completed(trial, worse(values, default=0.0)) for trial in failed]
+    values = [trial.values for trial in seen if trial.values is not None]
+    seen += [completed(trial, *worst(values, [0.0] * len(minimize))) for trial in failed]
     return sorted(seen, key=lambda trial: trial.number)
 
 
@@ -159,24 +176,25 @@ def of_first_generation(trials: Sequence[FrozenTrial], key: str) -> list[FrozenT
 
 
 def best_and_latest(
-    trials: list[FrozenTrial], n_best: int, n: int, minimize: bool
+    trials: list[FrozenTrial], n_best: int, n: int, minimize: Sequence[bool]
 ) -> list[FrozenTrial]:
     """Keep `n` of those that have ended, `n_best` of them for their values, and all that run."""
     ended = [trial for trial in trials if trial.state != TrialState.RUNNING]
     if len(ended) <= n:
         return trials
     complete = [trial for trial in ended if trial.state == TrialState.COMPLETE]
-    complete.sort(key=lambda trial: trial.value or 0.0, reverse=not minimize)
-    kept = {trial.number for trial in complete[:n_best]}
+    rank_of = ranks([trial.values or [0.0] for trial in complete], minimize, n_best)
+    best = sorted(zip(rank_of, complete, strict=True), key=lambda pair: pair[0])
+    kept = {trial.number for _, trial in best[:n_best]}
     rest = sorted((trial.number for trial in ended), reverse=True)
     kept.update([number for number in rest if number not in kept][: n - len(kept)])
     return [t for t in trials if t.number in kept or t.state == TrialState.RUNNING]
 
 
-def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """Return it as one that ran its full budget and has this value."""
+def completed(trial: FrozenTrial, *values: float) -> FrozenTrial:
+    """Return it as one that ran its full budget and has these values, one an objective."""
     copied = changed(trial, state=TrialState.COMPLETE)
-    copied.value = value
+    copied.values = list(values)
     return copied
 
 

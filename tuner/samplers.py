@@ -79,6 +79,8 @@ _LOWEST = {
     "points": 2,
 }
 _GRID_INDEX = "grid:index"
+# Those that Optuna has for several objectives, and those that learn nothing.
+FOR_SEVERAL = ("tpe", "gp", "nsgaii", "nsgaiii", "qmc", "random", "grid")
 # Where Optuna's genetic samplers keep the generation of a trial.
 _GENERATION = {
     "nsgaii": "NSGAIISampler:generation",
@@ -173,9 +175,10 @@ class Proposer:
         seed: of the search
         direction: "maximize" or "minimize"
         earlier: what earlier searches found
+        other_directions: of further objectives
 
     Raises:
-        UserError: unknown sampler or option, or a space that the sampler cannot search.
+        UserError: unknown sampler or option, or a space or objectives that it cannot search.
     """
 
     def __init__(
@@ -186,12 +189,19 @@ class Proposer:
         seed: int,
         direction: str,
         earlier: Sequence[Earlier] = (),
+        other_directions: Sequence[str] = (),
     ) -> None:
         self.space = space
         self.name = name
         self.options = check_options(name, options)
         self.seed = seed
-        self.direction = StudyDirection[direction.upper()]
+        directions = [direction, *other_directions]
+        self.directions = [StudyDirection[one.upper()] for one in directions]
+        if other_directions and name not in FOR_SEVERAL:
+            raise UserError(
+                f"sampler {name!r} knows one objective only; with --against use "
+                f"{', '.join(FOR_SEVERAL[:-1])} or {FOR_SEVERAL[-1]}."
+            )
         self.parameters = {n: parameter_name(d) for n, d in space.dimensions.items()}
         self.distributions = {
             self.parameters[n]: make_distribution(d) for n, d in space.dimensions.items()
@@ -201,17 +211,17 @@ class Proposer:
                 "sampler 'cmaes' needs at least two numeric dimensions without a condition; "
                 "use tpe, gp, nsgaii, qmc or random for this space"
             )
-        self._minimize = self.direction == StudyDirection.MINIMIZE
+        self.minimize = tuple(one == StudyDirection.MINIMIZE for one in self.directions)
         self._warm_start: WarmStart | None = None
         if earlier:
             known = [[self.as_parameters(values)[0] for values in one.values] for one in earlier]
-            self._warm_start = WarmStart(earlier, known, self.distributions, self._minimize)
+            self._warm_start = WarmStart(earlier, known, self.distributions, self.minimize[0])
         self._cost_aware: CostAware | None = None
         if name == "cost-aware":
             from rltune.cost_aware import CostAware
 
             self._cost_aware = CostAware(
-                space, self.parameters, self.distributions, self._minimize, **self.options
+                space, self.parameters, self.distributions, self.minimize[0], **self.options
             )
 
     def describe(self) -> str:
@@ -258,7 +268,7 @@ class Proposer:
         trial = running(number, {}, {})
         with quiet():
             sampler = self._make(seed)
-            view = View(self._seen(trials), self.direction, shared_attrs(trials))
+            view = View(self._seen(trials), self.directions, shared_attrs(trials))
             joint = self._joint() or self._groups(sampler, view, trial)
         for attempt in range(MAX_DRAWS.get(self.name, DEFAULT_MAX_DRAWS)):
             with quiet():
@@ -366,7 +376,7 @@ class Proposer:
         for seen in view.trials_seen:
             if seen.state in (TrialState.COMPLETE, TrialState.PRUNED):
                 one_each.setdefault(frozenset(seen.params), seen)
-        small = View(list(one_each.values()), self.direction, {})
+        small = View(list(one_each.values()), self.directions, {})
         return sampler.infer_relative_search_space(small, trial)
 
     # The study as the sampler sees it
@@ -381,12 +391,12 @@ class Proposer:
         if self.name == "cost-aware":
             return known
         if self.name == "tpe":
-            return for_tpe(known, self._minimize)
-        seen = for_complete(known, self._joint().keys(), self._minimize)
+            return for_tpe(known, self.minimize)
+        seen = for_complete(known, self._joint().keys(), self.minimize)
         if self.name in _GENERATION:
             return of_first_generation(seen, _GENERATION[self.name])
         if self.name == "gp":
-            return best_and_latest(seen, MAX_GP_TRIALS // 2, MAX_GP_TRIALS, self._minimize)
+            return best_and_latest(seen, MAX_GP_TRIALS // 2, MAX_GP_TRIALS, self.minimize)
         return seen
 
     def _inside_all(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -22,6 +22,7 @@ from rltune.spec import SearchSpec, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rltune.asha import Scheduler
     from rltune.dimensions import Dimension
 
 DEFAULT_TRIALS = 20
@@ -62,6 +63,10 @@ class SearchResult:
         """A row per finished episode."""
         return self.run.episodes()
 
+    def front(self, against: str | None = None) -> pd.DataFrame:
+        """A row per configuration that was compared in several objectives; see `Run.front`."""
+        return self.run.front(against)
+
 
 class Search:
     """A search for the best configuration of an agent on an environment.
@@ -78,6 +83,7 @@ class Search:
         budget: environment steps of a full trial; None: the space's.
         trials: how many; with only a ``time_limit``, as many as fit.
         time_limit: seconds, or a text such as "30m", for everything, the tournament included.
+        against: further objectives: "seconds", "cpu_seconds", or metrics as in `metric`.
         warm_start: run directories of earlier searches whose trials this one learns from.
         dimensions: dimensions or fixed values that are added to the space or replace its own.
         name: of the run directory below ``storage_path``.
@@ -96,6 +102,7 @@ class Search:
         budget: float | None = None,
         trials: int | None = None,
         time_limit: float | str | None = None,
+        against: Sequence[str] | str = (),
         warm_start: Sequence[str | os.PathLike[str]] = (),
         dimensions: Mapping[str, Dimension | Any] | None = None,
         name: str | None = None,
@@ -137,6 +144,7 @@ class Search:
             budget=int(budget),
             trials=trials,
             time_limit=time_limit,
+            against=[against] if isinstance(against, str) else list(against),
             warm_start=_run_paths(warm_start),
             import_path=os.getcwd(),
             **options,
@@ -189,6 +197,7 @@ def resume(
 
 def check(spec: SearchSpec, space: Space) -> None:
     """Find the mistakes that would otherwise show up only in a worker."""
+    from rltune import against
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
     from rltune.launch import Resources, fitting
@@ -200,7 +209,10 @@ def check(spec: SearchSpec, space: Space) -> None:
         check_together(controls, spec.env_kwargs)
     for env in environments(spec.env):
         make_env(env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
-    Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
+    against.check(spec)
+    others = [goal.direction for goal in against.goals_of(spec)[1:]]
+    options = spec.sampler_options
+    Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
     spec.seed_plan(rungs_of(spec))
     if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
         import torch
@@ -218,6 +230,8 @@ def drive(
     ray_output: bool,
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
+    from rltune import pareto_asha
+    from rltune.against import Others
     from rltune.asha import make_scheduler
     from rltune.conclude import conclude
     from rltune.driver import Driver
@@ -234,6 +248,7 @@ def drive(
 
     space = Space.from_dict(spec.space)
     first = starts(space, spec.env, config_class)
+    others = Others.of(spec)
     with run.lock(), silent_log():
         study = SearchStudy(
             run.study_path,
@@ -243,13 +258,17 @@ def drive(
             seed=spec.seed,
             starts=first,
             earlier=take_over(run, spec.warm_start, space, first[0].config),
+            other_directions=[goal.direction for goal in others.goals],
         )
         study.reopen_cut()  # there is time again
-        scheduler = (
-            make_population(spec, space, config_class, study, run)
-            if spec.scheduler in NAMES
-            else make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-        )
+        others.restore(study.trials())
+        scheduler: Scheduler
+        if spec.against:
+            scheduler = pareto_asha.make_scheduler(spec, others)
+        elif spec.scheduler in NAMES:
+            scheduler = make_population(spec, space, config_class, study, run)
+        else:
+            scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler.restore(study.reports(), study.stopped())
         plan = spec.seed_plan(rungs_of(spec))
         history = HistoryWriter(run.path)
@@ -287,6 +306,7 @@ def drive(
                     history,
                     tracker,
                     view,
+                    others=others,
                     health=health,
                     slots=slots(resources),
                     started=started,

@@ -106,6 +106,7 @@ class Leg:
         env_steps: so far
         seconds: of its training and evaluation
         objective_mean: of all its evaluations
+        measured: point -> what its evaluation said of the other objectives (`against.py`)
     """
 
     values: dict[int, float] = field(default_factory=dict)
@@ -113,6 +114,7 @@ class Leg:
     env_steps: int = 0
     seconds: float = 0.0
     objective_mean: float | None = None
+    measured: dict[int, list[float]] = field(default_factory=dict)
 
     @property
     def last(self) -> float | None:
@@ -121,10 +123,13 @@ class Leg:
 
     def value_at(self, point: int) -> float | None:
         """Return its objective at the point; the next one where it jumped over, None before."""
+        reached = self.point_at(point)
+        return None if reached is None else self.values[reached]
+
+    def point_at(self, point: int) -> int | None:
+        """Return where it has its value of that point; None: it has none yet."""
         later = min((p for p in self.values if p >= point), default=None)
-        if later is not None:
-            return self.values[later]
-        return self.last if self.done else None
+        return max(self.values, default=None) if later is None and self.done else later
 
 
 class Entrant:
@@ -199,8 +204,11 @@ class Entrant:
         """Read back what `to_dict` gave."""
         legs = {}
         for seed, leg in data.items():
-            values = {int(point): value for point, value in leg["values"].items()}
-            legs[int(seed)] = Leg(**{**leg, "values": values})
+            by_point = {
+                name: {int(point): value for point, value in leg.get(name, {}).items()}
+                for name in ("values", "measured")
+            }
+            legs[int(seed)] = Leg(**{**leg, **by_point})
         return cls(plan, legs, settled)
 
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +17,9 @@ from rltune.answer import Answer
 from rltune.formats import count, duration, plural, score, setting
 from rltune.rundir import open_run
 from rltune.summary import Summary
+
+if TYPE_CHECKING:
+    from rltune.front import Front
 
 WIDEST = 100  # sentences on longer lines are hard to read
 STATES = {
@@ -51,6 +54,31 @@ def show(
         _Training(summary, console).show()
     else:
         _Search(summary, console).show()
+
+
+def show_learning_front(
+    path: str | os.PathLike[str], against: str, *, as_json: bool = False, plain: bool = False
+) -> None:
+    """Print which trial has the best objective by when.
+
+    Raises:
+        UserError: there is no such search, or no front against that.
+    """
+    frame = open_run(path).front(against)
+    if as_json:
+        print(frame.to_json(orient="records", indent=2))
+        return
+    console = Console(color_system=None if plain else "auto", highlight=False)
+    table = _table("env_steps", "trial", "objective", "on test seeds", "seeds", numbers_from=0)
+    for row in frame.to_dict("records"):
+        test = "-"
+        if row["seeds"]:
+            test = score(row["test"])
+            test += f" ({score(row['low'])} to {score(row['high'])})" if row["seeds"] > 1 else ""
+        cells = count(row["env_steps"]), str(row["trial"]), score(row["objective"])
+        table.add_row(*cells, test, str(row["seeds"]))
+    console.print(table)
+    console.print(Text("Chosen for these values on tuning seeds: expect less on others.", "yellow"))
 
 
 class _Page:
@@ -113,7 +141,10 @@ class _Search(_Page):
         summary, spec = self.summary, self.summary.spec
         budget = f"{count(spec.get('budget', 0))} env-steps a trial"
         self.title([plural(len(summary.trials), "trial"), budget])
-        self._answer()
+        if summary.front is not None:
+            self._front(summary.front)
+        else:
+            self._answer()
         self._best_config()
         self._trials()
         self._cost()
@@ -123,6 +154,7 @@ class _Search(_Page):
                 ("best/schedule.yaml", "how it changes on the way"),
                 ("best/checkpoint.pt", "an agent trained with it"),
                 ("best/answer.yaml", "the answer, to be read by programs"),
+                ("best/front.yaml", "the front, with a command for each of its members"),
                 ("trials.parquet", "a row per trial"),
                 ("history", "the learning curves, a row per iteration"),
                 ("study.db", "the Optuna study"),
@@ -155,6 +187,32 @@ class _Search(_Page):
         if answer.ranking:
             self._ranking(answer)
 
+    def _front(self, front: Front) -> None:
+        self.section("Answer")
+        first, *others = front.sentences
+        self.line(Text(first, "bold"))
+        for sentence in others:
+            self.line(sentence)
+        for warning in front.warnings:
+            self.line(Text(f"! {warning}", "yellow"))
+        note = "interquartile means on test seeds, 95 % interval" if front.tested else "as searched"
+        self.section("Front", note)
+        names = [goal.name + (" (less is better)" if goal.minimize else "") for goal in front.goals]
+        table = _table("", *names)
+        for one in front.members:
+            cells = []
+            for goal in front.goals:
+                estimate = one.estimates.get(goal.name)
+                value = estimate.value if estimate else one.tuning.get(goal.name)
+                cell = score(value)
+                if estimate and len(one.scores[goal.name]) > 1:
+                    cell += f" ({score(estimate.low)} to {score(estimate.high)})"
+                cells.append(cell)
+            mark = "*" if one.on_front else "x" if one.dominated_by else " "
+            table.add_row(f"{mark} {one.label}", *cells, style="" if one.on_front else "dim")
+        self.line(table)
+        self.line(Text("* on the front   x dominated beyond chance", "dim"))
+
     def _ranking(self, answer: Answer) -> None:
         seeds = max(len(one.scores) for one in answer.ranking)
         self.section("Ranking", f"on {plural(seeds, 'test seed')}, interquartile means")
@@ -174,7 +232,8 @@ class _Search(_Page):
 
     def _best_config(self) -> None:
         summary = self.summary
-        best = summary.answer.best if summary.answer else None
+        answer = summary.front or summary.answer
+        best = answer.best if answer else None
         trial = best.trial if best else summary.best and summary.best[0]
         if trial is None:
             return
@@ -238,7 +297,10 @@ class _Search(_Page):
         if (summary.path / "best" / "checkpoint.pt").exists():
             commands.append((f"rltune play {place}", "watch the agent"))
             commands.append((f"rltune eval {place}", "measure it on 100 episodes"))
-        if summary.command:
+        if summary.front is not None:
+            best = [one for one in summary.front.members if one.on_front]
+            commands += [(one.command, f"train {one.label} again") for one in best]
+        elif summary.command:
             commands.append((summary.command, "train the configuration again"))
         if commands:
             self.commands(commands)

@@ -45,6 +45,7 @@ class SearchSpec:
     eval_episodes: int = 10
     objective: str = DEFAULT
     metric: str = METRIC
+    against: list[str] = field(default_factory=list)
     concurrency: int | None = None
     cpus_per_trial: float = 1
     gpus_per_trial: float = 0

@@ -8,6 +8,10 @@ kinds in `samplers.BLAMED` teach the sampler to keep away.
 One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There,
 a power of two `n` appears as `log2(n)`, and a `one_minus_log` dimension `x` as `1-x`; the
 configuration itself is the user attribute "configuration".
+
+With several objectives the study has a direction and every trial a value for each. Intermediate
+values are a user attribute then (`INTERMEDIATE`): Optuna allows none in such a study, and its TPE
+would break on them.
 """
 
 from __future__ import annotations
@@ -15,12 +19,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from rltune.space import Space
 
 TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
+INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
 MAX_REFUSALS = 20  # proposals that the caller may refuse before there is no trial
 MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
 MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
@@ -65,6 +69,8 @@ class TrialRecord:
         attrs: what was told beside the value; "proposal" says who proposed it, "also" what other
             starts have the same configuration
         started, finished: Unix seconds
+        others: the values of the other objectives, where there are some
+        other_intermediate: env_steps -> those values
     """
 
     number: int
@@ -78,6 +84,13 @@ class TrialRecord:
     attrs: dict[str, Any]
     started: float | None
     finished: float | None
+    others: tuple[float, ...] = ()
+    other_intermediate: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """The value of every objective, the first one first."""
+        return None if self.value is None else (self.value, *self.others)
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -97,6 +110,7 @@ class SearchStudy:
         direction: "maximize" or "minimize"
         starts: configurations to try first, in this order
         earlier: what earlier searches found
+        other_directions: of further objectives
 
     Raises:
         UserError: the file cannot be opened or is no study, or the sampler cannot search the space.
@@ -113,15 +127,23 @@ class SearchStudy:
         direction: str = "maximize",
         starts: Sequence[Start] = (),
         earlier: Sequence[Earlier] = (),
+        other_directions: Sequence[str] = (),
     ) -> None:
         self.space = space
         self.seed = seed
         options = sampler_options or {}
-        self._proposer = Proposer(space, sampler, options, seed, direction, earlier)
+        self._proposer = Proposer(
+            space, sampler, options, seed, direction, earlier, other_directions
+        )
         self._ended: dict[int, TrialRecord] = {}
         with quiet():
-            self._database = Database(Path(path), self._proposer.direction)
+            self._database = Database(Path(path), self._proposer.directions)
             self._enqueue(starts)
+
+    @property
+    def minimize(self) -> tuple[bool, ...]:
+        """Whether lower is better, of each objective."""
+        return self._proposer.minimize
 
     @property
     def sampler_note(self) -> str:
@@ -224,14 +246,21 @@ class SearchStudy:
 
     # What came of it
 
-    def report(self, number: int, env_steps: int, value: float) -> None:
-        """Keep an intermediate value.
+    def report(
+        self, number: int, env_steps: int, value: float, others: Sequence[float] = ()
+    ) -> None:
+        """Keep an intermediate value, and those of the other objectives.
 
         A value that a resumed trial repeats replaces the earlier one. NaN and infinite values, and
         values of a trial that has ended, are ignored.
         """
         trial = self._database.trials[number]
-        if math.isfinite(value) and not trial.state.is_finished():
+        if not all(map(math.isfinite, (value, *others))) or trial.state.is_finished():
+            return
+        if others:
+            attrs = _with_intermediate(trial, env_steps, (value, *others))
+            self._database.set_attrs([(trial, attrs)])
+        else:
             self._database.report(trial, env_steps, float(value))
 
     def annotate(self, news: Mapping[int, Mapping[str, Any]]) -> None:
@@ -250,6 +279,7 @@ class SearchStudy:
         reason: str = "",
         attrs: Mapping[str, Any] | None = None,
         point: int | None = None,
+        others: Sequence[float] = (),
     ) -> bool:
         """End a trial, wholly or not at all; return False when it has already ended.
 
@@ -262,19 +292,28 @@ class SearchStudy:
             reason: `kind` or `kind: details`
             attrs: what else is to be kept, JSON types. "objective_mean" breaks ties.
             point: env_steps of the value, which is the trial's last intermediate one then
+            others: the values of the other objectives, beside the value
         """
-        if state == "COMPLETE" and (value is None or not math.isfinite(value)):
+        whole = value is not None and all(map(math.isfinite, (value, *others)))
+        if state == "COMPLETE" and not whole:
             state, reason = "FAIL", f"diverged: the objective was {value}"
         trial = self._database.trials[number]
         if trial.state.is_finished():
             return False
-        report = None if point is None or value is None else (point, float(value))
-        if report is None and state == "PRUNED" and trial.intermediate_values:
-            value = trial.intermediate_values[max(trial.intermediate_values)]
-        elif state == "FAIL" or (state == "PRUNED" and report is None):
-            value = None
+        values = None if value is None else (float(value), *map(float, others))
         about = {"reason": reason, "attrs": _merged(trial, attrs or {})}
-        self._database.finish(trial, TrialState[state], value, about, report)
+        report = None
+        if point is not None and values is not None:
+            if others:
+                about |= _with_intermediate(trial, point, values)
+            else:
+                report = (point, values[0])
+        elif state == "PRUNED":
+            known = _intermediate(trial)
+            values = known[max(known)] if known else None
+        if state == "FAIL":
+            values = None
+        self._database.finish(trial, TrialState[state], values, about, report)
         return True
 
     # What is known
@@ -284,10 +323,11 @@ class SearchStudy:
         return [self._record(trial) for trial in self._database.trials]
 
     def incumbent(self) -> TrialRecord | None:
-        """Return the best trial that ran its full budget.
+        """Return the best trial that ran its full budget, by the first objective.
 
-        Ties go to the higher "objective_mean" (the lower one when minimizing), then to the earlier
-        trial. Where budgets differ (attribute "budget"), only the largest counts.
+        Ties go to the other objectives where there are some, so it is on the front, then to the
+        higher "objective_mean" (the lower one when minimizing), then to the earlier trial. Where
+        budgets differ (attribute "budget"), only the largest counts.
         """
         best = self.ties()
         return best[0] if best else None
@@ -297,22 +337,24 @@ class SearchStudy:
         complete = [self._record(trial) for trial in self._in_state(TrialState.COMPLETE)]
         budgets = [record.attrs.get("budget") or 0 for record in complete]
         full = [r for r, budget in zip(complete, budgets, strict=True) if budget == max(budgets)]
-        sign = 1.0 if self._database.study.direction == StudyDirection.MINIMIZE else -1.0
+        signs = [1.0 if minimize else -1.0 for minimize in self.minimize]
 
-        def loss(record: TrialRecord) -> tuple[float, float, int]:
-            assert record.value is not None
+        def loss(record: TrialRecord) -> tuple[float, ...]:
+            assert record.values is not None
+            own = [sign * value for sign, value in zip(signs, record.values, strict=True)]
             mean = record.attrs.get("objective_mean")
-            return sign * record.value, math.inf if mean is None else sign * mean, record.number
+            return *own, math.inf if mean is None else signs[0] * mean, record.number
 
         full.sort(key=loss)
         return [record for record in full if record.value == full[0].value]
 
     def reports(self) -> dict[int, dict[int, float]]:
-        """Return the intermediate values per trial, for `Scheduler.restore`."""
+        """Return the intermediate values (of the first objective), for `Scheduler.restore`."""
+        found = {trial.number: _intermediate(trial) for trial in self._database.trials}
         return {
-            trial.number: dict(trial.intermediate_values)
-            for trial in self._database.trials
-            if trial.intermediate_values
+            number: {step: values[0] for step, values in steps.items()}
+            for number, steps in found.items()
+            if steps
         }
 
     def stopped(self) -> list[int]:
@@ -377,6 +419,7 @@ def _record(trial: FrozenTrial) -> TrialRecord:
     attrs = trial.user_attrs
     more = {key: attrs[key] for key in ("proposal", "also") if attrs.get(key)}
     started, finished = trial.datetime_start, trial.datetime_complete
+    values, intermediate = trial.values, _intermediate(trial)
     return TrialRecord(
         number=trial.number,
         state=trial.state.name,
@@ -384,12 +427,29 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         origin=attrs["origin"],
         config=attrs["configuration"],
         hash=attrs["hash"],
-        value=trial.value,
-        intermediate=dict(trial.intermediate_values),
+        value=values[0] if values else None,
+        intermediate={step: row[0] for step, row in intermediate.items()},
         attrs={**more, **attrs.get("attrs", {})},
         started=started.timestamp() if started else None,
         finished=finished.timestamp() if finished else None,
+        others=tuple(values[1:]) if values else (),
+        other_intermediate={s: row[1:] for s, row in intermediate.items() if row[1:]},
     )
+
+
+def _intermediate(trial: FrozenTrial) -> dict[int, tuple[float, ...]]:
+    """Return env_steps -> the value of each objective."""
+    if INTERMEDIATE in trial.user_attrs:
+        return {int(step): tuple(row) for step, row in trial.user_attrs[INTERMEDIATE].items()}
+    return {step: (value,) for step, value in trial.intermediate_values.items()}
+
+
+def _with_intermediate(
+    trial: FrozenTrial, env_steps: int, values: Sequence[float]
+) -> dict[str, Any]:
+    """Return the user attribute with the values at a further point."""
+    known = trial.user_attrs.get(INTERMEDIATE, {})
+    return {INTERMEDIATE: {**known, str(env_steps): list(values)}}
 
 
 def _points(space: Space) -> Iterator[dict[str, Any]] | None:

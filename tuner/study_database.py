@@ -39,13 +39,13 @@ class Database:
 
     Args:
         path: of the file, created when it isn't there
-        direction: of a new study
+        directions: of a new study, one an objective
 
     Raises:
         StorageError: from here and every write: the file is no study, or cannot be written.
     """
 
-    def __init__(self, path: Path, direction: StudyDirection) -> None:
+    def __init__(self, path: Path, directions: Sequence[StudyDirection]) -> None:
         self.path = path
         with self._errors("cannot be opened as an Optuna study"):
             # The URL only names the dialect; as part of it, the path would have to be quoted.
@@ -55,7 +55,7 @@ class Database:
             self.study = optuna.create_study(
                 storage=self._storage,
                 study_name=STUDY_NAME,
-                direction=direction,
+                directions=directions,
                 load_if_exists=True,
             )
             self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
@@ -126,11 +126,11 @@ class Database:
         self,
         trial: FrozenTrial,
         state: TrialState,
-        value: float | None,
+        values: Sequence[float] | None,
         attrs: Mapping[str, Any],
         report: tuple[int, float] | None = None,
     ) -> None:
-        """End a running trial, with its value, user attributes and last intermediate value."""
+        """End a running trial, with its values, user attributes and last intermediate value."""
         now = datetime.now()
         with self._transaction() as session:
             if report is not None:
@@ -138,12 +138,12 @@ class Database:
             row: Any = session.get(models.TrialModel, trial._trial_id)
             row.state, row.datetime_complete = state, now
             _set_attrs(session, trial, attrs)
-            if value is not None:
-                values = {"trial_id": trial._trial_id, "objective": 0, "value": value}
-                _insert(session, models.TrialValueModel, [{**values, "value_type": _FINITE}])
+            about = {"trial_id": trial._trial_id, "value_type": _FINITE}
+            rows = [{**about, "objective": i, "value": v} for i, v in enumerate(values or ())]
+            _insert(session, models.TrialValueModel, rows)
         trial.state, trial.datetime_complete = state, now
         trial.user_attrs.update(attrs)
-        trial.value = value
+        trial.values = values
         if report is not None:
             trial.intermediate_values[report[0]] = report[1]
 
@@ -160,7 +160,7 @@ class Database:
             )
         trial.state, trial.datetime_complete = TrialState.RUNNING, None
         trial.user_attrs.update(attrs)
-        trial.value = None
+        trial.values = None
 
     def set_study_attr(self, key: str, value: Any) -> None:
         """Set a user attribute of the study."""

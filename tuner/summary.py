@@ -21,6 +21,7 @@ from rltune.rundir import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rltune.front import Front
 
 ENDED = ("COMPLETE", "PRUNED", "FAIL")
 
@@ -115,12 +116,24 @@ class Summary:
         return Answer.from_dict(data) if data else None
 
     @cached_property
+    def front(self) -> Front | None:
+        """The front of a search with several objectives, or None before there is one."""
+        file = self.path / "best" / "front.yaml"
+        if not file.exists():
+            return None
+        from rltune.front import Front
+
+        return Front.from_dict(yaml.safe_load(file.read_text()))
+
+    @cached_property
     def best(self) -> tuple[int, float] | None:
         """Return (trial, score) of the best trial that ran its whole budget."""
         complete = self.trials[self.trials["state"] == "COMPLETE"].dropna(subset=["objective"])
         if not len(complete):
             return None
         keys = ["objective", "objective_mean"]
+        if "on_front" in complete:
+            keys.insert(1, "on_front")
         row = complete.sort_values(keys, ascending=False, na_position="last").iloc[0]
         return int(row["trial"]), float(row["objective"])
 
@@ -195,6 +208,8 @@ class Summary:
             last = self.history.iloc[-1].to_dict() if len(self.history) else None
             return _json_dict({**about, "config": self.spec.get("config"), "last": last})
         best = self.answer.winner if self.answer is not None else self.best and self.best[0]
+        if self.front is not None and self.front.best is not None:
+            best = self.front.best.trial
         return _json_dict(
             {
                 **about,
@@ -208,6 +223,7 @@ class Summary:
                 "best_config": None if best is None else self.config(best),
                 "command": self.command,
                 "answer": self.answer and self.answer.to_dict(),
+                **({"front": self.front.to_dict()} if self.front else {}),
             }
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rltune.agents.config import config_hash
 from rltune.answer import Finalist
 from rltune.lineage import lineage
+from rltune.pareto import front, spread
 
 if TYPE_CHECKING:
     from rltune.study import TrialRecord
@@ -29,17 +30,30 @@ def is_reference(origin: str) -> bool:
     return origin == "default" or origin.startswith("start")
 
 
-def pick_finalists(trials: Iterable[TrialRecord], top: int) -> list[Finalist]:
+def pareto_front(trials: Iterable[TrialRecord], minimize: Sequence[bool]) -> list[TrialRecord]:
+    """Return the trials with their whole budget that no other one dominates, far apart first."""
+    complete = [t for t in trials if t.state == "COMPLETE" and t.values is not None]
+    best = [complete[i] for i in front([t.values or () for t in complete], minimize)]
+    return [best[i] for i in spread([t.values or () for t in best], minimize)]
+
+
+def pick_finalists(
+    trials: Iterable[TrialRecord], top: int, minimize: Sequence[bool] = (False,)
+) -> list[Finalist]:
     """Return the defaults, the known-good settings and the ``top`` best of the search.
 
     Only trials that ran their whole budget count among the best; ties in the objective go to the
-    higher mean over all evaluations. A configuration, or a schedule of them (`pbt`), appears once,
-    whatever its origins.
+    higher mean over all evaluations. Of several objectives (``minimize`` has one entry for each),
+    the best are members of the front that lie far apart. A configuration, or a schedule of them
+    (`pbt`), appears once, whatever its origins.
     """
     records = list(trials)
     by_number = {record.number: record for record in records}
     complete = [t for t in records if t.state == "COMPLETE" and t.value is not None]
-    best = sorted(complete, key=_quality, reverse=True)[:top]
+    if len(minimize) > 1:
+        best = pareto_front(complete, minimize)[:top]
+    else:
+        best = sorted(complete, key=_quality, reverse=True)[:top]
     finalists: dict[str, Finalist] = {}
     for record in [t for t in records if is_reference(t.origin)] + best:
         config, changes = lineage(by_number, record.number)
@@ -82,6 +96,7 @@ class Tournament:
         seeds: the planned ones first, then those that may be used in place of spared ones
         planned: how many are planned
         scores: by (trial, seed), of a tournament that goes on
+        race: whether those who are behind get no further seeds
     """
 
     def __init__(
@@ -90,11 +105,14 @@ class Tournament:
         seeds: Sequence[int],
         planned: int,
         scores: dict[tuple[int, int], float] | None = None,
+        *,
+        race: bool = True,
     ) -> None:
         self.finalists = finalists
         self.seeds = seeds
         self.planned = planned
         self.scores = dict(scores or {})
+        self.race = race
 
     def next_job(self, in_flight: Collection[str]) -> tuple[Finalist, int] | None:
         """Return the next (finalist, seed), seed by seed, or None."""
@@ -123,7 +141,7 @@ class Tournament:
         further seeds are spent; what is claimed in the end rests on other tests (`answer.py`).
         """
         scores = {one.trial: self._first_scores(one.trial) for one in self.finalists}
-        if len(scores) < 2 or min(map(len, scores.values())) < LEAST_SEEDS:
+        if not self.race or len(scores) < 2 or min(map(len, scores.values())) < LEAST_SEEDS:
             return set()
         values = _finite(scores)
         means = {trial: sum(row) / len(row) for trial, row in values.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import rltune
-from rltune import launch
 from rltune.history import HistoryWriter
 from rltune.study_database import Database
-from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 
-HERE = Path(__file__).parent
 SPACE: dict[str, Any] = {
     "space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}},
+    "fixed": {"luck": 0.1},
+}
+TRADE: dict[str, Any] = {
+    "space": {"quality": {"uniform": [0.0, 1.0]}, "waste": {"uniform": [0.0, 1.0]}},
     "fixed": {"luck": 0.1},
 }
 TIMES = [
@@ -74,7 +75,7 @@ class Death:
 
 
 @pytest.fixture
-def death(monkeypatch: pytest.MonkeyPatch) -> Death:
+def death(monkeypatch: pytest.MonkeyPatch, no_ray: None) -> Death:
     death = Death()
     monkeypatch.setattr(os, "replace", death.around(os.replace))
     for owner, name in (
@@ -87,34 +88,14 @@ def death(monkeypatch: pytest.MonkeyPatch) -> Death:
     ):
         monkeypatch.setattr(owner, name, death.around(getattr(owner, name)))
 
-    @contextlib.contextmanager
-    def no_ray(*args: Any, **kwargs: Any) -> Iterator[None]:
-        yield
-
-    monkeypatch.setattr(launch, "ray_session", no_ray)
-    monkeypatch.setattr(launch, "slots", lambda resources: 1)
-    monkeypatch.setattr(launch, "run_jobs", run_here)
-    monkeypatch.chdir(HERE)
-    monkeypatch.syspath_prepend(str(HERE))
     return death
-
-
-def run_here(source: launch.Source, *args: Any, **kwargs: Any) -> None:
-    """Run the jobs one after the other."""
-    while not source.exhausted() and not source.should_stop():
-        task = source.next_job()
-        assert task is not None
-        worker = AgentTrainable.__new__(AgentTrainable)
-        worker.setup({TASK: task})
-        while not source.on_result(task["job"], worker.step()[PAYLOAD]):
-            pass
-        worker.cleanup()
 
 
 def start(folder: Path, **options: Any) -> rltune.SearchResult:
     values = {"budget": 90, "evaluations": 9, "trials": 12, "eval_episodes": 1, "finalists": 2}
     values |= {"test_seeds": 3, "wandb": "off", "screen": "none", "name": "run", **options}
-    search = rltune.Search("toy:ToyAgent", "toy:ToyEnv", SPACE, storage_path=folder, **values)  # type: ignore[arg-type]
+    agent, space = values.pop("agent", "toy:ToyAgent"), values.pop("space", SPACE)
+    search = rltune.Search(agent, "toy:ToyEnv", space, storage_path=folder, **values)  # type: ignore[arg-type]
     return search.run()
 
 
@@ -133,6 +114,16 @@ def frames(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
             {"sampler": "random", "scheduler": "median", "seeds": 2},
             id="two seeds",
             marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {
+                "agent": "toy_trade:TradeAgent",
+                "space": TRADE,
+                "against": "-price",
+                "trials": 8,
+                "test_seeds": 2,
+            },
+            id="two objectives",
         ),
     ],
 )
@@ -157,3 +148,5 @@ def test_kills_change_nothing(tmp_path: Path, death: Death, options: dict[str, A
         pd.testing.assert_frame_equal(found, expected)
     assert again.best == whole.best
     assert again.answer == whole.answer
+    if "against" in options:
+        pd.testing.assert_frame_equal(again.front(), whole.front())

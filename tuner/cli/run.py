@@ -125,6 +125,13 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         help="what is tuned: eval_return (default), eval_length, or what the agent reports, as in "
         "--metric=-kl (with a minus, the lower the better)",
     )
+    how.add_argument(
+        "--against",
+        action="append",
+        metavar="WHAT",
+        help="a further objective, for a front: seconds, cpu_seconds, or a metric as above; may be "
+        "repeated (docs/objectives.md)",
+    )
     how.add_argument("--retries", type=_whole, metavar="N", help="of a failed trial; default: 2")
     how.add_argument(
         "--target-reward", type=float, help="a trial ends when it has this mean reward"
@@ -219,6 +226,7 @@ PASSED_ON = (
     "eval_episodes",
     "objective",
     "metric",
+    "against",
     "retries",
     "concurrency",
     "cpus_per_trial",

@@ -13,6 +13,7 @@ Print what a run found: the answer, how sure it is, what was tried, what it cost
 
   rltune show latest
   rltune show runs/my-search
+  rltune show runs/my-search --against env_steps
   rltune show runs/my-search --json | jq .best_config
 
 Reads the run directory alone; works on a search that is running, too.
@@ -29,6 +30,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(main=main)
     parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument(
+        "--against",
+        metavar="env_steps",
+        help="print who has the best value by when, the front against env_steps",
+    )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument("--plain", action="store_true", help="no colours")
 
@@ -37,7 +43,10 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the run."""
     if extra:
         raise UserError(f"rltune show does not know {extra[0]!r}; see rltune show --help.")
-    from rltune.show import show
+    from rltune.show import show, show_learning_front
 
-    show(args.run, as_json=args.json, plain=args.plain)
+    if args.against is not None:
+        show_learning_front(args.run, args.against, as_json=args.json, plain=args.plain)
+    else:
+        show(args.run, as_json=args.json, plain=args.plain)
     return 0

@@ -1,0 +1,159 @@
+"""Several objectives: what a search weighs its first objective against, and what trials have of it.
+
+The others are costs (`COSTS`), or metrics of the history's evaluations, put together like the first
+objective (`objectives.py`). They are kept as they are reported, each with its direction: seconds
+are seconds, the lower the better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.errors import UserError
+from rltune.objectives import metric_of, objective_of
+from rltune.seeds import judged
+
+if TYPE_CHECKING:
+    from rltune.seeds import Entrant
+    from rltune.spec import SearchSpec
+    from rltune.study import TrialRecord
+
+# Of a training so far, its evaluations included -> the history's column.
+COSTS = {"seconds": "time", "cpu_seconds": "cpu_time"}
+STEPS = "env_steps"
+SCHEDULERS = ("asha", "none")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """An objective: its name, and whether lower is better."""
+
+    name: str
+    minimize: bool
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether it adds up while a trial is trained."""
+        return self.name in COSTS
+
+    @property
+    def direction(self) -> str:
+        """Its direction, as Optuna writes it."""
+        return "minimize" if self.minimize else "maximize"
+
+
+def parse_goal(text: str) -> Goal:
+    """Return what ``--against TEXT`` means; UserError: nothing."""
+    name = text.removeprefix("-")
+    if name == STEPS:
+        raise UserError(
+            "--against env_steps: every full trial has the same, so the front is a view on an "
+            "ordinary search; run that, then rltune show RUN --against env_steps."
+        )
+    if name in COSTS and text != name:
+        raise UserError(f"--against {text}: a cost is always the lower the better; write {name}.")
+    if not name:
+        raise UserError("--against needs a cost (seconds, cpu_seconds) or the name of a metric.")
+    return Goal(name, name in COSTS or text != name)
+
+
+def goals_of(spec: SearchSpec) -> list[Goal]:
+    """Return all objectives of a search, the first one first."""
+    first = Goal(spec.metric, minimize=False)  # with a minus, the negative is what is maximised
+    return [first, *map(parse_goal, spec.against)]
+
+
+def check(spec: SearchSpec) -> None:
+    """Find what cannot work with several objectives; UserError: something."""
+    names = [goal.name.removeprefix("-") for goal in goals_of(spec)]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--against {name}: it is an objective already.")
+    if not spec.against:
+        return
+    if spec.scheduler not in SCHEDULERS:
+        raise UserError(
+            f"scheduler {spec.scheduler!r} compares one number only; with --against use "
+            f"{' or '.join(SCHEDULERS)}."
+        )
+    if spec.warm_start:
+        raise UserError(
+            "--from ranks earlier trials by one objective, so it can't be used with --against."
+        )
+
+
+class Others:
+    """The objectives of a search beside the first one; none in most searches.
+
+    Args:
+        goals: which
+        objective: how evaluations of a metric become one number, see `objectives.py`
+        over_seeds: how several seeds do, see `seeds.judged`; of costs it is the mean
+
+    Attributes:
+        values: trial -> env_steps -> values, of all that was judged
+    """
+
+    def __init__(
+        self, goals: Sequence[Goal] = (), objective: str = "last", over_seeds: str = "iqm"
+    ) -> None:
+        self.goals = list(goals)
+        self.objective = objective
+        self.over_seeds = over_seeds
+        self.values: dict[int, dict[int, tuple[float, ...]]] = {}
+
+    @classmethod
+    def of(cls, spec: SearchSpec) -> Others:
+        """Return those of a search."""
+        return cls(goals_of(spec)[1:], spec.objective, spec.over_seeds)
+
+    def restore(self, records: Iterable[TrialRecord]) -> None:
+        """Take over what the study knows."""
+        self.values = {one.number: dict(one.other_intermediate) for one in records}
+
+    def measure(self, row: Mapping[str, Any]) -> list[float]:
+        """Return what an evaluated row of the history says of each.
+
+        Raises:
+            ValueError: it isn't reported, or is not finite.
+        """
+        found = [metric_of(row, COSTS.get(goal.name, goal.name)) for goal in self.goals]
+        for goal, value in zip(self.goals, found, strict=True):
+            if not math.isfinite(value):
+                raise ValueError(f"{goal.name} is {value}")
+        return found
+
+    def total(self, measured: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        """Return the value of each after these evaluations of one training, at least one."""
+        return tuple(
+            column[-1]
+            if goal.is_cost
+            else _signed(goal, objective_of([_signed(goal, v) for v in column], self.objective))
+            for goal, column in zip(self.goals, zip(*measured, strict=True), strict=True)
+        )
+
+    def judge(self, trial: int, entrant: Entrant, point: int) -> tuple[float, ...]:
+        """Return the value of each over the trial's seeds at a point that all have reached."""
+        if not self.goals:
+            return ()
+        legs = [
+            self.total([leg.measured[one] for one in sorted(leg.measured) if one <= end])
+            for leg in map(entrant.leg, entrant.plan.seeds_at(point))
+            if (end := leg.point_at(point)) is not None
+        ]
+        found = tuple(
+            sum(column) / len(column)
+            if goal.is_cost
+            else _signed(goal, judged([_signed(goal, v) for v in column], self.over_seeds))
+            for goal, column in zip(self.goals, zip(*legs, strict=True), strict=True)
+        )
+        self.values.setdefault(trial, {})[point] = found
+        return found
+
+
+def _signed(goal: Goal, value: float) -> float:
+    """Return the value as if it were to be maximised, or such a value as it was."""
+    return -value if goal.minimize else value

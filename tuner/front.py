@@ -1,0 +1,338 @@
+"""The answer of a search with several objectives: its front, re-trained on test seeds.
+
+A member is on the front when no other one has the better estimates. It is *surely dominated* when
+another one is better beyond chance (the tests of `answer.py`) in every objective in which the two
+differ at all. Between the two lies what can be luck, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rltune import pareto
+from rltune.against import Goal, Others, goals_of
+from rltune.answer import Finalist, retrain_command
+from rltune.answer_text import label, search_warnings
+from rltune.formats import plural
+from rltune.stats import Estimate, bootstrap_interval, iqm, p_value_better, significance
+from rltune.tournament import is_reference, pareto_front
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rltune.answer import Circumstances
+    from rltune.spec import SearchSpec
+    from rltune.study import TrialRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A configuration of the front, or one that it is compared with.
+
+    Attributes:
+        trial, origins, config: as of a finalist
+        tuning: objective -> its value in the search; empty if it didn't run its whole budget
+        scores: objective -> test seed -> value, infinitely bad where the training diverged
+        estimates: objective -> interquartile mean over those seeds, with its 95 % interval; empty
+            without a tournament
+        on_front: by the estimates, or by the values of the search where there are none
+        dominated_by: trials that are better beyond chance
+        command: that trains it again
+    """
+
+    trial: int
+    origins: tuple[str, ...]
+    config: dict[str, Any]
+    tuning: dict[str, float]
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    estimates: dict[str, Estimate] = field(default_factory=dict)
+    on_front: bool = True
+    dominated_by: tuple[int, ...] = ()
+    command: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name that people read."""
+        return label(self.trial, self.origins)
+
+    def values(self) -> list[float]:
+        """What it is judged by: one number an objective."""
+        return [one.value for one in self.estimates.values()] or list(self.tuning.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """All members, the best in the first objective first; `best` is the first on the front."""
+
+    goals: tuple[Goal, ...]
+    members: tuple[Member, ...]
+    tested: bool
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Member | None:
+        """The member with the highest first objective; the others decide between equals."""
+        return next((one for one in self.members if one.on_front), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, strings and numbers, for YAML."""
+        members = []
+        for one in self.members:
+            test = {
+                name: {**estimate._asdict(), "seeds": one.scores[name]}
+                for name, estimate in one.estimates.items()
+            }
+            about = {"trial": one.trial, "label": one.label, "origins": list(one.origins)}
+            about |= {"on_front": one.on_front, "dominated_by": list(one.dominated_by)}
+            more = {"config": one.config, "command": one.command}
+            members.append({**about, "tuning": one.tuning, "test": test, **more})
+        return {
+            "objectives": [asdict(goal) for goal in self.goals],
+            "tested": self.tested,
+            "sentences": list(self.sentences),
+            "warnings": list(self.warnings),
+            "members": members,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Front:
+        """Read what `to_dict` wrote."""
+        members = [
+            Member(
+                **{key: one[key] for key in ("trial", "config", "tuning", "on_front", "command")},
+                origins=tuple(one["origins"]),
+                dominated_by=tuple(one["dominated_by"]),
+                scores={name: test["seeds"] for name, test in one["test"].items()},
+                estimates={
+                    name: Estimate(*(test[key] for key in Estimate._fields))
+                    for name, test in one["test"].items()
+                },
+            )
+            for one in data["members"]
+        ]
+        return cls(
+            goals=tuple(Goal(**one) for one in data["objectives"]),
+            members=tuple(members),
+            tested=data["tested"],
+            sentences=tuple(data["sentences"]),
+            warnings=tuple(data["warnings"]),
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row per member: its objectives with intervals, its configuration."""
+        import pandas as pd
+
+        rows = []
+        for one in self.members:
+            row: dict[str, Any] = {"trial": one.trial, "label": one.label}
+            row |= {"on_front": one.on_front, "dominated_by": list(one.dominated_by)}
+            for goal in self.goals:
+                estimate = one.estimates.get(goal.name)
+                if estimate is not None:
+                    row[goal.name] = estimate.value
+                    row |= {f"{goal.name}.low": estimate.low, f"{goal.name}.high": estimate.high}
+                row[f"{goal.name}.tuning"] = one.tuning.get(goal.name)
+            row |= {f"config.{name}": value for name, value in one.config.items()}
+            rows.append({**row, "command": one.command})
+        return pd.DataFrame(rows)
+
+
+def add_columns(
+    rows: Sequence[dict[str, Any]], trials: Sequence[TrialRecord], others: Sequence[Goal]
+) -> None:
+    """Add the other objectives, and who is on the search's front, to the rows of the trials."""
+    best = {
+        one.number for one in pareto_front(trials, [False, *(goal.minimize for goal in others)])
+    }
+    for row, trial in zip(rows, trials, strict=True):
+        values = trial.others or [None] * len(others)
+        row |= {f"objective.{g.name}": v for g, v in zip(others, values, strict=True)}
+        row["on_front"] = trial.number in best
+
+
+def make_front(
+    spec: SearchSpec,
+    trials: Sequence[TrialRecord],
+    finalists: Sequence[Finalist],
+    history: pd.DataFrame,
+    defaults: Mapping[str, Any],
+    circumstances: Circumstances,
+) -> Front:
+    """Return the answer; without scores of finalists, the front of the search itself.
+
+    Args:
+        spec: the search
+        trials: of the study
+        finalists: with their scores (the first objective) on test seeds
+        history: of the run; it has the other objectives of the tests
+        defaults: the agent's own configuration
+        circumstances: what one has to know about the search
+    """
+    goals = goals_of(spec)
+    by_number = {trial.number: trial for trial in trials}
+    tested = [one for one in finalists if one.seeds]
+    if tested:
+        others = _others_on_test_seeds(spec, history)
+        members = [_tested(one, by_number[one.trial], goals, others) for one in tested]
+    else:
+        members = [
+            Member(trial=t.number, origins=t.origins, config=t.config, tuning=_tuning(t, goals))
+            for t in pareto_front(trials, [goal.minimize for goal in goals])
+        ]
+    members = [_with_command(one, spec, defaults) for one in _compared(members, goals)]
+    warnings = search_warnings(circumstances)
+    if tested and (short := len(finalists) - len(tested)):
+        warnings.append(f"There was no time to re-train {plural(short, 'finalist')}.")
+    seeds = min((len(one.seeds) for one in tested), default=0)
+    if tested and seeds < circumstances.planned_seeds:
+        planned = plural(circumstances.planned_seeds, "test seed")
+        warnings.append(f"Only {seeds} of the planned {planned} could be run.")
+    return Front(
+        goals=tuple(goals),
+        members=tuple(members),
+        tested=bool(tested),
+        sentences=tuple(_sentences(members, bool(tested), len(goals))),
+        warnings=tuple(warnings),
+    )
+
+
+def _others_on_test_seeds(
+    spec: SearchSpec, history: pd.DataFrame
+) -> dict[tuple[int, int], tuple[float, ...]]:
+    """Return (trial, seed) -> the other objectives at the end of its re-training."""
+    others = Others.of(spec)
+    rows = history[history["role"] == "test"].dropna(subset=["eval_return"])
+    found = {}
+    legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
+    for key, mine in legs:
+        try:
+            found[key] = others.total([others.measure(row) for row in mine.to_dict("records")])
+        except ValueError:  # a value is missing: as bad as a training that diverged
+            continue
+    return found
+
+
+def _tested(
+    one: Finalist,
+    record: TrialRecord,
+    goals: Sequence[Goal],
+    others: Mapping[tuple[int, int], tuple[float, ...]],
+) -> Member:
+    worst = tuple(math.inf if goal.minimize else -math.inf for goal in goals)
+    rows = {
+        seed: (first, *others[one.trial, seed])
+        if first is not None and math.isfinite(first) and (one.trial, seed) in others
+        else worst
+        for seed, first in sorted(one.seeds.items())
+    }
+    scores = {
+        goal.name: {seed: float(row[i]) for seed, row in rows.items()}
+        for i, goal in enumerate(goals)
+    }
+    estimates = {name: _estimate(list(column.values())) for name, column in scores.items()}
+    return Member(
+        trial=one.trial,
+        origins=one.origins,
+        config=one.config,
+        tuning=_tuning(record, goals),
+        scores=scores,
+        estimates=estimates,
+    )
+
+
+def _estimate(values: list[float]) -> Estimate:
+    return Estimate(iqm(values), *bootstrap_interval(values))
+
+
+def _tuning(record: TrialRecord, goals: Sequence[Goal]) -> dict[str, float]:
+    if record.state != "COMPLETE" or record.values is None:
+        return {}
+    return {goal.name: value for goal, value in zip(goals, record.values, strict=True)}
+
+
+def _compared(members: Sequence[Member], goals: Sequence[Goal]) -> list[Member]:
+    """Return the members in order, each knowing whether it is on the front or surely dominated."""
+    minimize = [goal.minimize for goal in goals]
+    points = [one.values() for one in members]
+    best = set(pareto.front(points, minimize))
+    threshold = significance(len(members) - 1)
+    keys = pareto.losses(points, minimize)
+    found = []
+    for index in sorted(range(len(members)), key=lambda i: (*keys[i], members[i].trial)):
+        one = members[index]
+        better = [two.trial for two in members if surely_dominates(two, one, goals, threshold)]
+        values = {**vars(one), "on_front": index in best, "dominated_by": tuple(better)}
+        found.append(Member(**values))
+    return found
+
+
+def surely_dominates(a: Member, b: Member, goals: Sequence[Goal], threshold: float) -> bool:
+    """Whether `a` is better beyond chance wherever the two differ at all, and somewhere so.
+
+    Every objective is tested by itself, at the same threshold: all tests have to pass, so their
+    number makes no error more likely (an intersection-union test).
+    """
+    if not (a.scores and b.scores):
+        return False
+    passed = []
+    for goal in goals:
+        sign = -1.0 if goal.minimize else 1.0
+        first = [sign * value for value in a.scores[goal.name].values()]
+        second = [sign * value for value in b.scores[goal.name].values()]
+        if len({*first, *second}) > 1:
+            passed.append(p_value_better(first, second) <= threshold)
+    return bool(passed) and all(passed)
+
+
+def _with_command(one: Member, spec: SearchSpec, defaults: Mapping[str, Any]) -> Member:
+    command = retrain_command(
+        spec.agent, spec.env, spec.budget, one.config, defaults, seed_of(one, spec)
+    )
+    return Member(**{**vars(one), "command": command})
+
+
+def seed_of(one: Member, spec: SearchSpec) -> int:
+    """Return the seed of its best training: a test seed where it was tested."""
+    if not one.scores:
+        return spec.tune_seed
+    first = next(iter(one.scores.values()))
+    return max(first, key=lambda seed: first[seed])
+
+
+def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[str]:
+    if not members:
+        return ["No trial has run its whole budget, so there is no front."]
+    best = [one for one in members if one.on_front]
+    all_of = "both" if n_goals == 2 else f"all {n_goals}"
+    if not tested:
+        return [
+            f"{plural(len(best), 'trial')} of the search {_is(best)} on the front: none is beaten "
+            f"in {all_of} objectives. They were chosen for their values on their tuning seeds: "
+            "expect less on others."
+        ]
+    if not any(all(map(math.isfinite, one.values())) for one in members):
+        return [
+            "There is no answer: every finalist diverged, or lacked an objective, on most of its "
+            "test seeds."
+        ]
+    lines = [
+        f"Of {plural(len(members), 'configuration')} that were trained again on test seeds, "
+        f"{len(best)} {_is(best)} on the front: none of them is beaten in {all_of} objectives."
+    ]
+    behind = [one for one in members if not one.on_front]
+    if sure := [one.label for one in behind if one.dominated_by]:
+        lines.append(f"Dominated beyond chance: {', '.join(sure)}.")
+    if unsure := [one.label for one in behind if not one.dominated_by]:
+        lines.append(f"Behind, but that can be luck: {', '.join(unsure)}.")
+    references = [one for one in members if any(map(is_reference, one.origins))]
+    for one in references:
+        if one.on_front:
+            lines.append(f"On the front without any search: {one.label}.")
+    return lines
+
+
+def _is(several: Sequence[object]) -> str:
+    return "is" if len(several) == 1 else "are"

@@ -1,0 +1,76 @@
+"""ASHA for several objectives: a rung lets the best part of its trials go on, front by front.
+
+Schmucker et al., "Multi-objective Asynchronous Successive Halving" (arXiv:2106.12639), in the
+stopping variant and with all that makes our ASHA safe for noisy learners (`asha.py`). All trials of
+a rung are ordered by non-dominated fronts, those of one front by how far apart they lie
+(`pareto.select`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rltune.asha import ASHA, NoScheduler, Scheduler, check_options, default_rungs
+from rltune.pareto import ranks, select
+
+if TYPE_CHECKING:
+    from rltune.against import Others
+    from rltune.spec import SearchSpec
+
+
+class ParetoASHA(ASHA):
+    """At each rung, lets the best `1 / reduction_factor` go on: whole fronts, then spread ones.
+
+    Whoever has the same values as one that goes on goes on, too.
+
+    Args:
+        rungs, reduction_factor, min_population: as in `ASHA`
+        margin: standard errors that a trial's first objective is raised by when it is judged
+        others: what is known of the other objectives at the time of `decide` and `restore`
+    """
+
+    def __init__(
+        self,
+        rungs: Sequence[int],
+        reduction_factor: float,
+        min_population: int,
+        margin: float,
+        others: Others,
+    ) -> None:
+        super().__init__(rungs, reduction_factor, min_population, "maximize", margin)
+        self.others = others
+
+    def _cutoff(self, rung: int) -> float | None:
+        """Several objectives have no cutoff."""
+        return None
+
+    def _shortfall(self, trial: int, rung: int, value: float | None, doubt: float) -> str | None:
+        entries = self._entries[rung]
+        if len(entries) < self.min_population:
+            return None
+        if value is None:
+            return "no value"
+        values = self.others.values
+        points = {t: (one, *values[t][steps]) for t, (steps, one) in entries.items()}
+        points[trial] = (value + doubt, *points[trial][1:])
+        minimize = [False, *(goal.minimize for goal in self.others.goals)]
+        everyone = list(points.values())
+        go_on = math.ceil(len(everyone) / self.reduction_factor)
+        if points[trial] in [everyone[i] for i in select(everyone, minimize, go_on)]:
+            return None
+        front = ranks(everyone, minimize)[list(points).index(trial)]
+        place = "on the front, in a dense part of it" if front == 0 else f"{front} fronts behind"
+        place = "one front behind" if front == 1 else place
+        return f"{place}, not in the best {self._share()} of {len(everyone)}"
+
+
+def make_scheduler(spec: SearchSpec, others: Others) -> Scheduler:
+    """Return the scheduler of a search with several objectives (`against.check` has passed)."""
+    if spec.scheduler == "none":
+        return NoScheduler()
+    options = check_options(spec.scheduler, spec.scheduler_options)
+    factor = options["reduction_factor"]
+    rungs = default_rungs(spec.budget, factor, options["n_rungs"])
+    return ParetoASHA(rungs, factor, options["min_population"], options["margin"], others)
