@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 import json
 import re
 import shutil
@@ -14,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import rltune
+from rltune.against import Goal
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
+from rltune.front import Front, Member
 from rltune.history import HistoryWriter
-from rltune.reporting.figures import charts, learning_curves, pareto
+from rltune.reporting.figures import charts, learning_curves
 from rltune.rundir import RunDir
+from rltune.stats import Estimate
 from rltune.summary import Summary
 from rltune.trials_table import write_trials
 
@@ -167,6 +169,30 @@ def test_charts_show_what_the_tables_say(tmp_path: Path) -> None:
     assert curve.low[-1] < 486 < curve.high[-1]
 
 
+def test_a_front_is_drawn_with_its_intervals(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    members = [
+        Member(
+            trial=trial, origins=("sampler",), config={}, tuning={}, on_front=trial != 6,
+            scores={"eval_return": {100: value}, "seconds": {100: seconds}},
+            estimates={"eval_return": Estimate(value, value - 9, value + 5),
+                       "seconds": Estimate(seconds, seconds, seconds)},
+        )
+        for trial, value, seconds in ((3, 400.0, 30.0), (6, 200.0, 20.0), (9, 300.0, 10.0))
+    ]  # fmt: skip
+    goals = (Goal("eval_return", minimize=False), Goal("seconds", minimize=True))
+    found = Front(goals=goals, members=tuple(members), tested=True, sentences=("Two lead.",))
+    run.write_yaml("best/front.yaml", found.to_dict())
+    drawn = {chart.name: chart for chart in charts(Summary(rltune.open(run.path)))}
+    beaten, on_it = drawn["front"].panels[0].series
+    assert (list(beaten.x), list(beaten.y)) == ([20], [200])
+    assert (list(on_it.x), list(on_it.y)) == ([10, 30], [300, 400])
+    assert (on_it.low, on_it.high) == ([291, 391], [305, 405])
+    page = rltune.report(run.path, pictures=False).read_text()
+    assert "Two lead." in page
+    assert "391.0 to 405.0" in page
+
+
 def test_few_seeds_have_no_band(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     finish(run, seeds=3)
@@ -196,20 +222,6 @@ def test_reports_of_unfinished_runs(tmp_path: Path) -> None:
     page = rltune.report(training.path).read_text()
     assert 'id="training"' in page
     assert (training.path / "report" / "training.png").exists()
-
-
-def test_the_front_is_what_nothing_beats() -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        cost, value = rng.integers(0, 8, (2, 12)).tolist()
-        beaten = {
-            i
-            for i, j in itertools.permutations(range(12), 2)
-            if cost[j] <= cost[i] and value[j] >= value[i]
-            and (cost[j] < cost[i] or value[j] > value[i])
-        }  # fmt: skip
-        wanted = {(cost[i], value[i]) for i in range(12) if i not in beaten}
-        assert {(cost[i], value[i]) for i in pareto(cost, value)} == wanted
 
 
 def test_a_mistake_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

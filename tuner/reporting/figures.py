@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rltune import pareto
 from rltune.formats import count, duration, plural, score, setting
 from rltune.reporting.charts import (
     BLUE,
@@ -35,8 +36,8 @@ LEAST_TRIALS = 5  # for charts of parameters
 def charts(summary: Summary) -> list[Chart]:
     """Return the charts, in the page's order."""
     makers: list[Callable[[Summary], Chart | None]] = [
-        history, test_scores, learning_curves, stopping, slices, parallel, contour, rank, costs,
-        timeline,
+        history, front, test_scores, learning_curves, stopping, slices, parallel, contour, rank,
+        costs, timeline,
     ]  # fmt: skip
     if summary.kind == "train":
         makers = [training]
@@ -191,6 +192,44 @@ def test_scores(summary: Summary) -> Chart | None:
                  height=140 + 34 * len(ranked))  # fmt: skip
 
 
+def front(summary: Summary) -> Chart | None:
+    """The first two objectives of a search with several; with intervals where they were tested."""
+    found = summary.front
+    if found is None or not found.members:
+        return None
+    first, second = found.goals[:2]
+    series = []
+    columns = [f"objective.{second.name}", "objective"]
+    if columns[0] in summary.trials:
+        trials = _valued(summary).dropna(subset=columns)
+        trials = trials[trials["state"] == "COMPLETE"]
+        label = "a trial, in the search"
+        series.append(_points(trials, trials[columns[0]], label, GREY, faint=True))
+    for on_it, label, colour in ((False, "re-trained, beaten", GREY), (True, "the front", BLUE)):
+        members = [one for one in found.members if one.on_front == on_it and _finite(one.values())]
+        members.sort(key=lambda one: one.values()[1])
+        x, y = ([one.values()[k] for one in members] for k in (1, 0))
+        ends = [one.estimates.get(first.name) for one in members]
+        tested = all(one is not None and _finite(one) for one in ends)
+        series.append(
+            Series(
+                "points", x, y, label, colour,
+                low=[one.low for one in ends if one] if tested else None,
+                high=[one.high for one in ends if one] if tested else None,
+                texts=[f"{one.label}: {score(one.values()[0])}" for one in members],
+            )
+        )  # fmt: skip
+    says = "No re-trained configuration has better estimates in both than one on the front. "
+    says += "Whiskers are 95 % intervals of the return." if found.tested else "Nothing is tested."
+    panel = Panel(second.name, _objective(summary), series)
+    title = f"{_objective(summary).capitalize()} against {second.name}"
+    return Chart("front", title, says, [panel], height=380)
+
+
+def _finite(values: Iterable[float]) -> bool:
+    return all(map(math.isfinite, values))
+
+
 def learning_curves(summary: Summary) -> Chart | None:
     """The finalists' evaluations on test seeds: interquartile mean and its bootstrap band."""
     answer, rows = summary.answer, summary.history
@@ -238,8 +277,8 @@ def costs(summary: Summary) -> Chart | None:
     trials = trials[(trials["seconds"] > 0) & (trials["state"] == "COMPLETE")]
     if len(trials) < 3:
         return None
-    front = pareto(trials["seconds"].tolist(), trials["objective"].tolist())
-    on_it = trials.iloc[front]
+    points = trials[["seconds", "objective"]].to_numpy().tolist()
+    on_it = trials.iloc[pareto.front(points, [True, False])].sort_values("seconds")
     series = [
         _points(trials, trials["seconds"], "whole budget", BLUE, faint=True),
         Series("steps", on_it["seconds"].tolist(), on_it["objective"].tolist(), "front", ORANGE),
@@ -250,16 +289,6 @@ def costs(summary: Summary) -> Chart | None:
     says += "are beaten by none that is cheaper. Values of the search, on its tuning seeds."
     panel = Panel("seconds of training", _objective(summary), series, x_log=high > 5 * low)
     return Chart("costs", "Return against cost", says, [panel])
-
-
-def pareto(cost: Sequence[float], value: Sequence[float]) -> list[int]:
-    """Return the indices of those that none beats in both, the cheapest first."""
-    order = sorted(range(len(cost)), key=lambda i: (cost[i], -value[i]))
-    found: list[int] = []
-    for index in order:
-        if not found or value[index] > value[found[-1]]:
-            found.append(index)
-    return found
 
 
 # ----------------------------------------------------------------------------------- the parameters

@@ -12,6 +12,7 @@ from typing import Any
 import rltune
 from rltune.answer import Answer
 from rltune.formats import count, duration, plural, score, setting
+from rltune.front import Front
 from rltune.reporting.charts import Chart
 from rltune.summary import Summary
 
@@ -83,9 +84,9 @@ def html(summary: Summary, charts: Sequence[Chart]) -> str:
         status={"unfinished": "stopped before its end"}.get(summary.status, summary.status),
         facts=facts(summary),
         refresh=REFRESH if summary.running else None,
-        answered=summary.answer is not None,
+        answered=(summary.answer or summary.front) is not None,
         sentences=sentences(summary),
-        warnings=summary.answer.warnings if summary.answer else (),
+        warnings=warnings(summary),
         cards=cards(summary),
         command=summary.command,
         tables=tables(summary),
@@ -105,8 +106,8 @@ def markdown(summary: Summary, charts: Sequence[Chart]) -> str:
         f"`{summary.run.name}`: {summary.status}",
     ]
     parts += sentences(summary)
-    if summary.answer and summary.answer.warnings:
-        parts.append("\n".join(f"- {warning}" for warning in summary.answer.warnings))
+    if warnings(summary):
+        parts.append("\n".join(f"- {warning}" for warning in warnings(summary)))
     if summary.command:
         parts.append(f"```bash\n{summary.command}\n```")
     for table in tables(summary):
@@ -143,6 +144,8 @@ def sentences(summary: Summary) -> list[str]:
     """Return the answer, or what can be said before there is one."""
     if summary.answer is not None:
         return list(summary.answer.sentences)
+    if summary.front is not None:
+        return list(summary.front.sentences)
     if summary.kind == "train":
         return ["One training on one seed: what another seed gives is not known."]
     if summary.best is None:
@@ -155,6 +158,12 @@ def sentences(summary: Summary) -> list[str]:
     if summary.tested:
         found.append(f"The tournament has begun: {plural(summary.tested, 'training')} done.")
     return found
+
+
+def warnings(summary: Summary) -> Sequence[str]:
+    """Return what weakens the answer."""
+    answer = summary.answer or summary.front
+    return answer.warnings if answer else ()
 
 
 def cards(summary: Summary) -> list[dict[str, str]]:
@@ -217,7 +226,8 @@ def cards(summary: Summary) -> list[dict[str, str]]:
 def tables(summary: Summary) -> list[Table]:
     """Return the tables that the run carries."""
     found = [ranking(summary.answer) if summary.answer and summary.answer.ranking else None,
-             configuration(summary), reasons(summary)]  # fmt: skip
+             front(summary.front) if summary.front else None, configuration(summary),
+             reasons(summary)]  # fmt: skip
     return [table for table in found if table is not None]
 
 
@@ -238,6 +248,27 @@ def ranking(answer: Answer) -> Table:
     note = "A tie cannot be told apart from the best of the ranking. The last column is the share "
     note += "of runs that score above a run of the defaults."
     return Table("ranking", "Ranking on test seeds", columns, rows, note)
+
+
+def front(found: Front) -> Table:
+    """Return the members of the front, and what they beat."""
+    rows = []
+    for one in found.members:
+        cells = [one.label, "on the front" if one.on_front else "beaten"]
+        for goal in found.goals:
+            estimate = one.estimates.get(goal.name)
+            cells.append(score(estimate.value if estimate else one.tuning.get(goal.name)))
+            if found.tested:
+                cells.append(f"{score(estimate.low)} to {score(estimate.high)}" if estimate else "")
+        rows.append(Row(cells, won=one is found.best))
+    columns = [Column("", number=False), Column("", number=False)]
+    for goal in found.goals:
+        columns.append(Column(goal.name))
+        if found.tested:
+            columns.append(Column("95 % interval"))
+    note = "Commands for each are in best/front.yaml. "
+    note += "On test seeds." if found.tested else "On tuning seeds: nothing is tested."
+    return Table("front-table", "The front", columns, rows, note)
 
 
 def configuration(summary: Summary) -> Table | None:
