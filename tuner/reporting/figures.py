@@ -29,7 +29,8 @@ from rltune.stats import FEW_RUNS, bootstrap_interval, iqm
 from rltune.summary import Summary
 
 MOST_CURVES = 300  # of trials, in one chart
-MOST_COMPARED = 4  # parameters in the contours
+MOST_COMPARED = 3  # parameters in charts of pairs
+MOST_PAIRED = 300  # trials in them: a thousand are dots upon dots
 LEAST_TRIALS = 5  # for charts of parameters
 
 
@@ -355,7 +356,11 @@ def _optuna(
     if len(trials) < LEAST_TRIALS or len(names) < 2:
         return None
     chosen = _most_related(trials, names, summary)[:most]
-    says += f" {plural(len(trials), 'trial')}."
+    if most is not None and len(trials) > MOST_PAIRED:
+        says += f" Of {len(trials)} trials, the last {MOST_PAIRED}."
+        trials = trials.iloc[-MOST_PAIRED:]
+    else:
+        says += f" {plural(len(trials), 'trial')}."
     if len(chosen) < len(names):
         says += " The parameters whose ranks go most with the value's are shown."
     study = display_study(summary, trials, chosen)

@@ -242,7 +242,7 @@ def ranking(answer: Answer) -> Table:
         cells = [one.label, mark, score(one.iqm), interval, score(one.worst), str(len(one.scores)),
                  score(one.objective), chance]  # fmt: skip
         rows.append(Row(cells, won))
-    columns = [Column("finalist", number=False), Column("", number=False),
+    columns = [Column("finalist", number=False), Column("verdict", number=False),
                Column("test return (IQM)"), Column("95 % interval"), Column("worst seed"),
                Column("seeds"), Column("in the search"), Column("beats the defaults")]  # fmt: skip
     note = "A tie cannot be told apart from the best of the ranking. The last column is the share "
@@ -261,7 +261,7 @@ def front(found: Front) -> Table:
             if found.tested:
                 cells.append(f"{score(estimate.low)} to {score(estimate.high)}" if estimate else "")
         rows.append(Row(cells, won=one is found.best))
-    columns = [Column("", number=False), Column("", number=False)]
+    columns = [Column("configuration", number=False), Column("verdict", number=False)]
     for goal in found.goals:
         columns.append(Column(goal.name))
         if found.tested:
@@ -276,8 +276,8 @@ def configuration(summary: Summary) -> Table | None:
     if summary.kind == "train":
         config = summary.spec.get("config") or {}
         rows = [Row([name, setting(value)]) for name, value in config.items()]
-        return Table("configuration", "Configuration",
-                     [Column("", number=False), Column("value", number=False)], rows)  # fmt: skip
+        columns = [Column("name", number=False), Column("value", number=False)]
+        return Table("configuration", "Configuration", columns, rows)
     best = summary.answer.best if summary.answer else None
     trial = best.trial if best else summary.best and summary.best[0]
     if trial is None:
@@ -290,7 +290,7 @@ def configuration(summary: Summary) -> Table | None:
             space = summary.searched.get(name)
             cells = [name, setting(value), own, "" if space is None else in_words(space)]
             rows.append(Row(cells, own not in ("", setting(value))))
-    columns = [Column(name, number=False) for name in ("", "value", "default", "searched")]
+    columns = [Column(name, number=False) for name in ("name", "value", "default", "searched")]
     title = f"Configuration of {best.label if best else f'trial {trial}'}"
     return Table("configuration", title, columns, rows, "In bold: not the agent's default.")
 
@@ -319,7 +319,7 @@ def reasons(summary: Summary) -> Table | None:
     ]
     if not rows:
         return None
-    columns = [Column("", number=False), Column("reason", number=False, wide=True),
+    columns = [Column("what", number=False), Column("reason", number=False, wide=True),
                Column("trials"), Column("which", number=False)]  # fmt: skip
     return Table("reasons", "Trials that went wrong", columns, rows)
 
