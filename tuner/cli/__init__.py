@@ -14,7 +14,7 @@ from rltune import __version__
 from rltune.agents.errors import UserError
 
 # Modules; some hold several commands.
-COMMANDS = ("run", "plan", "train", "play", "show", "report", "replay", "space")
+COMMANDS = ("run", "plan", "train", "play", "show", "report", "dashboard", "replay", "space")
 
 
 class Parser(argparse.ArgumentParser):
