@@ -17,7 +17,7 @@ from rltune.agents import checkpoint
 from rltune.agents.algorithm import Algorithm, Spaces
 from rltune.agents.config import AgentConfig, config_dict, hyperparameters, make_config
 from rltune.agents.controls import Controls, Monitor
-from rltune.agents.envs import Envs, Transition
+from rltune.agents.envs import Envs, Finished, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.recurrent import Recall
@@ -78,12 +78,14 @@ class Chunk:
 class Evaluation:
     """Greedy episodes: their undiscounted returns, lengths, and the seconds they took.
 
-    ``metrics`` are what else is known of them.
+    ``successes`` are those of the episodes of which the environment says it; ``metrics`` are what
+    else is known of them.
     """
 
     returns: list[float]
     lengths: list[int]
     seconds: float
+    successes: list[bool] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -96,6 +98,22 @@ class Evaluation:
         """The standard deviation of the returns."""
         return float(np.std(self.returns))
 
+    @property
+    def success_rate(self) -> float | None:
+        """The part of the episodes that were a success; None: the environment does not say."""
+        return sum(self.successes) / len(self.successes) if self.successes else None
+
+    def row(self) -> dict[str, float]:
+        """Return the columns of the history."""
+        columns = {
+            "eval_return": self.mean,
+            "eval_std": self.std,
+            "eval_episodes": len(self.returns),
+            "eval_length": sum(self.lengths) / len(self.lengths),
+        }
+        rate = self.success_rate
+        return {**columns, **({} if rate is None else {"success_rate": rate}), **self.metrics}
+
 
 def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
     """Run so many episodes and close the environments.
@@ -106,7 +124,7 @@ def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: 
         episodes: how many; the first ones that began, so that short ones are not preferred
     """
     started = time.perf_counter()
-    results: dict[int, tuple[float, int]] = {}
+    results: dict[int, Finished] = {}
     try:
         obs = envs.reset()
         begins: Array = np.ones(envs.n_envs, np.bool_)
@@ -115,16 +133,20 @@ def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: 
             obs, begins = step.obs, step.terminated | step.truncated
             results.update(
                 {
-                    finished.number: (finished.episode_return, finished.length)
+                    finished.number: finished
                     for finished in step.episodes
                     if finished.number < episodes
                 }
             )
     finally:
         envs.close()
-    returns = [results[number][0] for number in range(episodes)]
-    lengths = [results[number][1] for number in range(episodes)]
-    return Evaluation(returns, lengths, time.perf_counter() - started)
+    done = [results[number] for number in range(episodes)]
+    return Evaluation(
+        returns=[one.episode_return for one in done],
+        lengths=[one.length for one in done],
+        seconds=time.perf_counter() - started,
+        successes=[one.success for one in done if one.success is not None],
+    )
 
 
 @dataclass

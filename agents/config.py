@@ -54,6 +54,7 @@ ALIASES = {
     "num_envs_per_env_runner": "n_envs",
     "target_network_update_freq": "target_update_interval",
     "num_steps_sampled_before_learning_starts": "learning_starts",
+    "input_": "input",
 }
 
 

@@ -30,12 +30,16 @@ SEED_BLOCK = 256
 
 
 class Finished(NamedTuple):
-    """An episode that ended in this step; its return is undiscounted, of the raw rewards."""
+    """An episode that ended in this step; its return is undiscounted, of the raw rewards.
+
+    ``success`` is what the environment says of it in its last ``info``; None: it says nothing.
+    """
 
     env: int
     episode_return: float
     length: int
     number: int
+    success: bool | None
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,13 @@ class Envs:
         )
 
     def _finished(self, i: int) -> Finished:
-        return Finished(i, float(self._returns[i]), int(self._lengths[i]), int(self._numbers[i]))
+        return Finished(
+            env=i,
+            episode_return=float(self._returns[i]),
+            length=int(self._lengths[i]),
+            number=int(self._numbers[i]),
+            success=self._backend.success(i),
+        )
 
     def _begin(self, which: npt.NDArray[np.int64]) -> None:
         """Number the next episodes, of the environments ``which``, and count from 0."""

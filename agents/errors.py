@@ -22,6 +22,10 @@ class StorageError(UserError):
     """
 
 
+class MissingMetricError(UserError):
+    """The agent does not report the metric that is to be tuned."""
+
+
 def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
     """Return the sentence for an operating system's ``error`` at ``path``."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

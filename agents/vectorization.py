@@ -29,6 +29,11 @@ Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 
 
+# What environments call it, in the `info` of an episode's last step: gymnasium-robotics and SB3's
+# convention, and MetaWorld.
+SUCCESS = ("is_success", "success")
+
+
 class Step(NamedTuple):
     """What came of one action per environment; ``next_obs`` is the true successor."""
 
@@ -56,6 +61,9 @@ class Backend(Protocol):
 
     def step(self, actions: Array) -> Step:
         """Take one action per environment."""
+
+    def success(self, i: int) -> bool | None:
+        """Say whether environment ``i`` calls its last step a success; None: it does not say."""
 
     def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
         """Begin an episode everywhere and take its actions so far again."""
@@ -93,6 +101,7 @@ class _Sync(Backend):
         self._shape = self.observation_space.shape
         self._atari = bool(options.get("atari"))
         self._takes_int = _takes_int(self._envs[0])
+        self._infos: list[Mapping[str, Any]] = [{}] * n_envs  # of the last step
         self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
 
     def start(self, seeds: Sequence[int]) -> Array:
@@ -126,9 +135,14 @@ class _Sync(Backend):
         choices = actions.tolist() if self._takes_int else actions
         for i, (env, choice) in enumerate(zip(self._envs, choices, strict=True)):
             obs[i], reward[i], terminated[i], truncated[i], info = env.step(choice)
+            self._infos[i] = info
             if self._atari:
                 life_lost[i] = info["life_lost"]
         return Step(obs, reward, terminated, truncated, life_lost, self._all)
+
+    def success(self, i: int) -> bool | None:
+        info = self._infos[i] or {}
+        return next((bool(info[name]) for name in SUCCESS if name in info), None)
 
     def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
         for env, seed, actions in zip(self._envs, seeds, episodes, strict=True):
@@ -187,9 +201,13 @@ class _Async(Backend):
 
     def step(self, actions: Array) -> Step:
         obs, reward, terminated, truncated, info = self._envs.step(actions)
+        self._info = info
         life_lost = info["life_lost"] if self._atari else self._none
         obs = np.asarray(obs, self.observation_space.dtype)
         return Step(obs, reward, terminated, truncated, life_lost, self._all)
+
+    def success(self, i: int) -> bool | None:
+        return _success(self._info, i)
 
     def replay(self, seeds: Sequence[int], episodes: Sequence[Array]) -> None:
         self._envs.reset()
@@ -261,9 +279,14 @@ class _Native(Backend):
             if ended.any():
                 obs = obs.copy()
                 obs[ended] = np.stack(list(info["final_obs"][ended]))
+                info = info.get("final_info", info)
         else:
             self._resetting = ended
+        self._info = info
         return Step(obs, reward, terminated, truncated, life_lost, valid)
+
+    def success(self, i: int) -> bool | None:
+        return _success(self._info, i)
 
     def _life_lost(self, info: Mapping[str, Any]) -> Bools:
         if self._lives is None:
@@ -306,6 +329,14 @@ BACKENDS: dict[str, Callable[..., Backend]] = {
     "native": _Native,
     "envpool": _EnvPool,
 }
+
+
+def _success(info: Mapping[str, Any], i: int) -> bool | None:
+    """Read it from the info of a gymnasium vector: arrays, and masks of who filled them."""
+    for name in SUCCESS:
+        if name in info and ("_" + name not in info or info["_" + name][i]):
+            return bool(info[name][i])
+    return None
 
 
 def _takes_int(env: Env) -> bool:

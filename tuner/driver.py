@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.against import Others
+from rltune.agents.errors import MissingMetricError, UserError
 from rltune.answer import label
 from rltune.front import add_columns
 from rltune.lineage import news_of
@@ -332,6 +333,8 @@ class Driver:
 
     def on_retry(self, job: str, failure: Failure) -> None:
         """Note a failure that is tried again from the checkpoint."""
+        if failure.metric_is_missing:
+            self._lacks_metric("--metric", failure.reason.partition("Error: ")[2])
         if job in self.flights:
             flight = self.flights[job]
             if not flight.is_test:
@@ -341,6 +344,8 @@ class Driver:
 
     def on_failure(self, job: str, failure: Failure) -> None:
         """Record a job that failed for good; the search goes on."""
+        if failure.metric_is_missing:
+            self._lacks_metric("--metric", failure.reason.partition("Error: ")[2])
         flight = self.flights.get(job)
         if flight is None:
             return
@@ -349,6 +354,11 @@ class Driver:
             self._end_test(flight, math.nan, failure.reason)
         else:
             self._end(self.underway[flight.task["number"]], "FAIL", failure.reason)
+
+    def _lacks_metric(self, flag: str, reason: str) -> None:
+        """End the search when nobody has reported the metric so far: the next trial would not."""
+        if not any(trial.intermediate for trial in self.study.trials()):
+            raise UserError(f"{flag}: {reason}.")
 
     def _write(self, flight: Flight, result: Result) -> None:
         """Make the result durable before anything is concluded from it."""
@@ -393,7 +403,9 @@ class Driver:
             if self.others.goals:
                 try:
                     leg.measured[point] = self.others.measure(result.row)
-                except ValueError as error:
+                except (MissingMetricError, ValueError) as error:
+                    if isinstance(error, MissingMetricError):
+                        self._lacks_metric("--against", str(error))
                     self._end(trial, "FAIL", f"error: {error}")
                     return True
             leg.values[point] = result.objective

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune import pareto
 from rltune.against import Goal, Others, goals_of
+from rltune.agents.errors import MissingMetricError
 from rltune.answer import Finalist, retrain_command
 from rltune.answer_text import label, search_warnings
 from rltune.formats import plural
@@ -210,7 +211,10 @@ def _others_on_test_seeds(
     for key, mine in legs:
         try:
             found[key] = others.total([others.measure(row) for row in mine.to_dict("records")])
-        except ValueError:  # a value is missing: as bad as a training that diverged
+        except (
+            MissingMetricError,
+            ValueError,
+        ):  # a value is missing: as bad as a training that diverged
             continue
     return found
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rltune.agents.errors import StorageError, UserError
+from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
 
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -48,6 +48,7 @@ class Failure:
 
     reason: str
     traceback: str
+    metric_is_missing: bool = False
 
 
 class Source(Protocol):
@@ -342,4 +343,4 @@ def _explained(error: Any, cause: Any, text: str) -> Failure:
         reason = "worker died: its process was killed or crashed"
         return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
-    return Failure(f"error: {last}", text)
+    return Failure(f"error: {last}", text, isinstance(cause, MissingMetricError))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     AnyAgent: TypeAlias = OneAgent | SuiteAgent
 
 RLLIB = "rllib:"
+# Of a configuration, what says where recorded data are and in which form: no hyperparameters.
+RECORDED = ("input_", "actions_in_input_normalized")
 
 
 def config_class(agent: str) -> type[Any]:
@@ -31,7 +33,7 @@ def config_class(agent: str) -> type[Any]:
         UserError: there is no such agent, or it can't be imported, or it is none.
     """
     if agent.startswith(RLLIB):
-        from rltune.rllib import config_class as of_rllib
+        from rltune.rllib_config import config_class as of_rllib
 
         return of_rllib(agent)
     return agent_class(agent).Config

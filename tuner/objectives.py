@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import MissingMetricError, UserError, unknown
 
 KINDS = ("last", "best", "area")
 METRIC = "eval_return"
@@ -34,12 +34,14 @@ def metric_of(row: Mapping[str, Any], metric: str) -> float:
         metric: a column's name; with a minus in front, the lower the better
 
     Raises:
-        ValueError: the agent does not report it.
+        MissingMetricError: the agent does not report it.
     """
     value = row.get(metric.removeprefix("-"))
     if value is None or (isinstance(value, float) and math.isnan(value)):
         known = ", ".join(sorted(name for name, one in row.items() if isinstance(one, float)))
-        raise ValueError(f"no metric {metric.removeprefix('-')!r} was reported; there are {known}")
+        raise MissingMetricError(
+            f"no metric {metric.removeprefix('-')!r} was reported; there are {known}"
+        )
     return -float(value) if metric.startswith("-") else float(value)
 
 

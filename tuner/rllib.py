@@ -1,4 +1,4 @@
-"""RLlib's algorithms as agents: `rllib:PPO`, `rllib:DQN` and `rllib:SAC`, under RLlib's own names.
+"""RLlib's algorithms as agents, as `rllib:PPO`; `rltune.rllib_config` knows their names.
 
 `RLlibAgent` offers what the search and the training need of an `rltune.agents.Agent`. It runs an
 RLlib Algorithm whose sampler and learner are in this process, and asks its network (the RLModule)
@@ -9,9 +9,6 @@ our agents.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import logging
 import math
 import time
 import warnings
@@ -32,195 +29,108 @@ from rltune.agents.agent import (
     Seeds,
     greedy_episodes,
 )
-from rltune.agents.config import config_dict, hp, make_config
+from rltune.agents.config import config_dict, make_config
 from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, make_env
 from rltune.agents.errors import UserError
-from rltune.learners import RLLIB
+from rltune.agents.recurrent import Recall
+from rltune.learners import RECORDED, RLLIB
+from rltune.rllib_config import MODEL, algorithm_name, config_class, defaults, quiet
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
-    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 Array = NDArray[Any]
 ENV_NAME = "rltune"
 
-# What RLlib's documentation says of them, in short; the defaults are RLlib's own.
-_KNOWN: dict[str, dict[str, Any]] = {
-    "lr": {"low": 1e-5, "high": 1e-2, "scale": "log", "help": "step size of the optimizer"},
-    "actor_lr": {"low": 1e-5, "high": 1e-2, "scale": "log", "help": "step size of the actor"},
-    "critic_lr": {"low": 1e-5, "high": 1e-2, "scale": "log", "help": "step size of the critics"},
-    "alpha_lr": {"low": 1e-5, "high": 1e-2, "scale": "log", "help": "step size of the temperature"},
-    "gamma": {
-        "low": 0.9,
-        "high": 0.9999,
-        "scale": "one_minus_log",
-        "maximum": 1,
-        "help": "discount factor",
-    },
-    "lambda_": {
-        "low": 0.8,
-        "high": 0.999,
-        "scale": "one_minus_log",
-        "maximum": 1,
-        "help": "lambda of the generalised advantage estimate",
-    },
-    "clip_param": {"low": 0.05, "high": 0.4, "help": "clip range of the policy's ratio"},
-    "entropy_coeff": {"low": 1e-8, "high": 0.1, "scale": "log", "help": "weight of the entropy"},
-    "vf_loss_coeff": {"low": 0.1, "high": 1.0, "help": "weight of the value loss"},
-    "vf_clip_param": {"help": "largest squared error of a value that counts"},
-    "use_kl_loss": {"help": "penalise the KL divergence from the old policy"},
-    "kl_coeff": {"help": "initial weight of that penalty"},
-    "kl_target": {"help": "KL divergence that the weight is adapted to"},
-    "grad_clip": {"low": 0.3, "high": 40.0, "scale": "log", "help": "gradient norm; 0: no clip"},
-    "minibatch_size": {
-        "low": 32,
-        "high": 1024,
-        "scale": "pow2",
-        "minimum": 1,
-        "help": "minibatch size",
-    },
-    "num_epochs": {"low": 1, "high": 30, "minimum": 1, "help": "passes over each batch"},
-    "train_batch_size_per_learner": {
-        "low": 32,
-        "high": 4096,
-        "scale": "pow2",
-        "minimum": 1,
-        "help": "PPO: env steps between updates, all environments together; else: minibatch size",
-    },
-    "num_envs_per_env_runner": {"minimum": 1, "help": "parallel environments"},
-    "target_network_update_freq": {"help": "env steps between updates of the targets"},
-    "tau": {
-        "low": 0.001,
-        "high": 1.0,
-        "scale": "log",
-        "maximum": 1,
-        "help": "how far an update moves the targets",
-    },
-    "n_step": {"minimum": 1, "help": "steps of a return"},
-    "num_steps_sampled_before_learning_starts": {"help": "env steps before the first update"},
-    "double_q": {"help": "double Q-learning"},
-    "dueling": {"help": "apart: the value and the advantages"},
-    "num_atoms": {"minimum": 1, "help": "atoms of a distributional Q-function; 1: plain"},
-    "v_min": {"minimum": -math.inf, "help": "lowest atom"},
-    "v_max": {"minimum": -math.inf, "help": "highest atom"},
-    "adam_epsilon": {"help": "epsilon in Adam's denominator"},
-    "initial_alpha": {"help": "first temperature"},
-    "fcnet_hiddens": {"minimum": 1, "help": "hidden layers, as 64,64"},
-    "fcnet_activation": {"choices": ("tanh", "relu", "swish"), "help": "activation"},
-    "vf_share_layers": {"help": "one encoder for policy and value"},
-}
-_ALL = ("gamma", "grad_clip", "train_batch_size_per_learner", "num_envs_per_env_runner")
-_REPLAY = (
-    "tau",
-    "n_step",
-    "target_network_update_freq",
-    "num_steps_sampled_before_learning_starts",
-)
-_MODEL = ("fcnet_hiddens", "fcnet_activation", "vf_share_layers")
-_NAMES = {
-    "PPO": (
-        *("lr", "lambda_", "clip_param", "entropy_coeff", "vf_loss_coeff", "vf_clip_param"),
-        *("use_kl_loss", "kl_coeff", "kl_target", "minibatch_size", "num_epochs"),
-        *(_ALL + _MODEL),
-    ),
-    "DQN": (
-        *("lr", "adam_epsilon", "double_q", "dueling", "num_atoms", "v_min", "v_max"),
-        *(_ALL + _REPLAY + _MODEL[:2]),
-    ),
-    "SAC": ("actor_lr", "critic_lr", "alpha_lr", "initial_alpha", *(_ALL + _REPLAY + _MODEL[:2])),
-}
 # What an RLlib learner learns beside its networks, and leaves out of its state.
-_LEARNED = ("curr_kl_coeffs_per_module", "curr_log_alpha")
-
-
-def _algorithm(agent: str) -> str:
-    """Return RLlib's name of the algorithm ``rllib:NAME``."""
-    name = agent.removeprefix(RLLIB)
-    if name in _NAMES:
-        return name
-    # RLlib's others learn from recorded data or from processes of their own.
-    names = ", ".join(RLLIB + known for known in _NAMES)
-    raise UserError(f"agent {agent!r} can't be run; of RLlib's, choose one of: {names}.")
-
-
-def _defaults(name: str) -> AlgorithmConfig:
-    """Return RLlib's own configuration of an algorithm."""
-    quiet()
-    from ray.rllib.algorithms.registry import ALGORITHMS
-
-    return ALGORITHMS[name]()[1]
-
-
-@functools.cache
-def config_class(agent: str) -> type[Any]:
-    """Return the configuration class of ``rllib:NAME``: RLlib's names with RLlib's defaults.
-
-    Raises:
-        UserError: RLlib has no such algorithm, or one that cannot be run here.
-    """
-    name = _algorithm(agent)
-    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-
-    config = _defaults(name)
-    model = {**dataclasses.asdict(DefaultModelConfig()), **config.model_config}
-    fields = []
-    for field in _NAMES[name]:
-        default = model[field] if field in _MODEL else getattr(config, field)
-        if field == "grad_clip":
-            default = float(default or 0)
-        default = tuple(default) if isinstance(default, list) else default
-        fields.append((field, type(default), hp(default, **_KNOWN[field])))
-    # Only our agents stack frames; whoever shows an agent asks it.
-    return dataclasses.make_dataclass(
-        f"RLlib{name}Config", fields, frozen=True, kw_only=True, namespace={"frame_stack": 0}
-    )
-
-
-def quiet() -> None:
-    """Keep RLlib's warnings, of its own deprecations mostly, off the screen."""
-    for name in ("ray.rllib", "ray.tune", "ray._common"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"ray\.|gymnasium\.")
+_LEARNED = (
+    "curr_kl_coeffs_per_module",
+    "curr_log_alpha",
+    "moving_avg_sqd_adv_norms_per_module",
+)
+# With a GPU, RLlib loads their batches in threads of their own.
+_ON_CPU = ("rllib:APPO", "rllib:IMPALA")
+# Of an algorithm's sampler, not of its training.
+_SAMPLER = ("num_envs_per_env_runner", "rollout_fragment_length")
 
 
 class Policy:
-    """The network of an RLlib algorithm, asked for greedy actions."""
+    """The network of an RLlib algorithm, asked for greedy actions.
+
+    What it sees are observations (n, d). Where the network has a state (DreamerV3), 1 at the
+    beginning of an episode and the state follow: see `rltune.agents.recurrent.Recall`.
+    """
 
     def __init__(self, module: Any, action_space: gymnasium.Space[Any]) -> None:
         self._module = module
         self._action_space = action_space
+        initial = module.get_initial_state() if module.is_stateful() else {}
+        self._shapes = {name: tuple(value.shape) for name, value in initial.items()}
+        self.state_size = sum(math.prod(shape) for shape in self._shapes.values())
+        self._last: tuple[Array | None, dict[str, Any]] = (None, {})
 
-    def act(self, obs: Array, *, explore: bool = False) -> Array:
-        """Return the greedy actions for ``obs`` of shape (n, d), as the environment takes them."""
+    def act(self, seen: Array, *, explore: bool = False) -> Array:
+        """Return the greedy actions (n, ...), as the environment takes them."""
         from ray.rllib.core.columns import Columns
         from ray.rllib.utils.spaces.space_utils import unsquash_action
 
         assert not explore, "RLlib explores on its own"
-        device = next(self._module.parameters()).device
-        with torch.no_grad():
-            out = self._module.forward_inference({Columns.OBS: torch.as_tensor(obs).to(device)})
-            if Columns.ACTIONS in out:
-                actions = out[Columns.ACTIONS]
-            else:
-                distribution = self._module.get_inference_action_dist_cls()
-                logits = out[Columns.ACTION_DIST_INPUTS]
-                actions = distribution.from_logits(logits).to_deterministic().sample()
+        out = self._forward(seen)
+        if Columns.ACTIONS in out:
+            actions = out[Columns.ACTIONS]
+        else:
+            distribution = self._module.get_inference_action_dist_cls()
+            logits = out[Columns.ACTION_DIST_INPUTS]
+            actions = distribution.from_logits(logits).to_deterministic().sample()
+        if self.state_size:
+            actions = actions.squeeze(1)  # of one step of time
         result: Array = np.asarray(actions.cpu())
         if isinstance(self._action_space, gymnasium.spaces.Box):
             # RLlib's networks act in [-1, 1], whatever the bounds.
             result = np.stack([unsquash_action(one, self._action_space) for one in result])
         return result
 
+    def next_state(self, seen: Array) -> Array:
+        """Return the states (n, state_size) after the step."""
+        state = self._forward(seen)["state_out"]
+        return np.concatenate(
+            [np.asarray(state[name].cpu()).reshape(len(seen), -1) for name in self._shapes], 1
+        )
+
+    def _forward(self, seen: Array) -> dict[str, Any]:
+        # DreamerV3 draws its state: the action has to come of the same draw.
+        if self._last[0] is seen:
+            return self._last[1]
+        device = next(self._module.parameters()).device
+        rows = torch.as_tensor(seen).to(device)
+        batch: dict[str, Any] = {"obs": rows}
+        if self.state_size:
+            n_obs, sizes = (
+                rows.shape[1] - 1 - self.state_size,
+                map(math.prod, self._shapes.values()),
+            )
+            obs, first, *parts = torch.split(rows, [n_obs, 1, *sizes], 1)
+            batch = {"obs": obs[:, None], "is_first": first[:, 0]}
+            batch["state_in"] = {
+                name: part.reshape(-1, *shape)
+                for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
+            }
+        with torch.no_grad():
+            out: dict[str, Any] = self._module.forward_inference(batch)
+        if self.state_size:
+            self._last = seen, out
+        return out
+
 
 class RLlibAgent:
     """An algorithm of RLlib's that trains on an environment; see `rltune.agents.Agent`.
 
-    An RLlib iteration is never cut, so ``learn`` goes beyond ``until`` by less than one:
-    ``train_batch_size_per_learner`` env_steps for PPO, ``num_envs_per_env_runner`` for the others.
+    An RLlib iteration is never cut, so ``learn`` goes beyond ``until`` by less than one. Where an
+    algorithm learns from recorded data, ``env_steps`` are the recorded steps that it learned from.
 
     Args:
-        algorithm: "rllib:PPO", "rllib:DQN" or "rllib:SAC"
+        algorithm: "rllib:NAME", see `rltune.rllib_config.NAMES`
         env: a gymnasium id or ``module:Class``, with vectors as observations
         config: hyperparameters under RLlib's names, or under ours where there is a counterpart
         total_timesteps: the length of the whole training in env_steps
@@ -248,7 +158,7 @@ class RLlibAgent:
         env_kwargs: Mapping[str, Any] | None = None,
         _steps_before: int = 0,
     ) -> None:
-        self.algorithm_spec = RLLIB + _algorithm(algorithm)
+        self.algorithm_spec = RLLIB + algorithm_name(algorithm)
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
         self.config = make_config(config_class(self.algorithm_spec), config or {})
@@ -266,8 +176,9 @@ class RLlibAgent:
         self._episodes: list[tuple[float, int]] = []  # that ended in the running iteration
 
         sample = make_env(env, env_kwargs=self.env_kwargs)
-        shape, action_space = sample.observation_space.shape, sample.action_space
+        self._spaces = sample.observation_space, sample.action_space
         sample.close()  # type: ignore[no-untyped-call]
+        shape = self._spaces[0].shape
         if shape is None or len(shape) != 1:
             raise UserError(
                 f"{self.algorithm_spec} sees only vectors here, and {env!r} gives images; "
@@ -280,7 +191,8 @@ class RLlibAgent:
         except BaseException:
             self._closing.close()
             raise
-        self.algorithm = Policy(self._rllib.get_module(), action_space)
+        # The learner's network: the sampler's may be a step behind.
+        self.algorithm = Policy(_learner(self._rllib).module["default_policy"], self._spaces[1])
 
     def _enter_ray(self) -> None:
         """Start a small Ray where there is none: RLlib wants one, even for a single process."""
@@ -296,31 +208,44 @@ class RLlibAgent:
         from ray.tune.registry import register_env
 
         register_env(ENV_NAME, _training_env)
+        if device != "cpu" and self.algorithm_spec in _ON_CPU:
+            raise UserError(f"{self.algorithm_spec} learns on the CPU here; leave out --device.")
         if device == "cpu":
             torch.set_num_threads(1)
         # What a resumed training samples next is not what it began with.
         seed = int(np.random.SeedSequence((self.seed, self.env_steps)).generate_state(1)[0] >> 1)
         values = config_dict(self.config)
-        values["grad_clip"] = values["grad_clip"] or None
-        model = {name: values.pop(name) for name in _MODEL if name in values}
-        n_envs = values.pop("num_envs_per_env_runner")
+        if "grad_clip" in values:
+            values["grad_clip"] = values["grad_clip"] or None
+        if "actor_lr" in values:
+            values["lr"] = None  # RLlib insists on it, and its own default for CQL is a number
+        model, sampler, recorded = (
+            {name: values.pop(name) for name in names if name in values}
+            for names in (MODEL, _SAMPLER, RECORDED)
+        )
         try:
             config = (
-                _defaults(_algorithm(self.algorithm_spec))
+                defaults(algorithm_name(self.algorithm_spec))
                 .environment(ENV_NAME, env_config={"env": self.env, "kwargs": self.env_kwargs})
-                .env_runners(num_env_runners=0, num_envs_per_env_runner=n_envs)
+                .env_runners(num_env_runners=0, **sampler)
                 .learners(num_learners=0, num_gpus_per_learner=int(device.startswith("cuda")))
                 .rl_module(model_config=model)
-                .training(**values)
+                .update_from_dict(values)
                 .reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=0)
                 .callbacks(on_episode_end=_recorder(self._episodes))
                 .debugging(seed=seed, log_level="ERROR")
             )
+            if recorded:
+                from rltune.rllib_offline import use_recorded
+
+                use_recorded(config, self._spaces, **recorded)
             with _silent():
-                return config.build_algo()
+                algorithm = config.build_algo()
         except (ValueError, NotImplementedError, UnsupportedSpaceException) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{self.algorithm_spec} on {self.env!r}: {reason}") from error
+        _learn_in_turn(_learner(algorithm), seed)
+        return algorithm
 
     # ------------------------------------------------------------------------------------ training
 
@@ -346,7 +271,7 @@ class RLlibAgent:
         while not self._is_done(until):
             with _silent():
                 result = self._rllib.train()
-            self.env_steps += int(result["env_runners"]["num_env_steps_sampled"])
+            self.env_steps += _env_steps(result)
             for value, length in self._episodes:
                 self.monitor.episode(value, self.env_steps)
                 episodes.append(Episode(self.env_steps, value, length, time.time()))
@@ -378,15 +303,24 @@ class RLlibAgent:
         self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
     ) -> Evaluation:
         """Run greedy episodes, the same ones as `rltune.agents.Agent.evaluate` for a seed."""
+        seed = Seeds.of(self.seed).evaluation if seed is None else seed
         envs = Envs(
             self.env,
             min(episodes, EVALUATION_ENVS),
-            seed=Seeds.of(self.seed).evaluation if seed is None else seed,
+            seed=seed,
             env_kwargs=self.env_kwargs,
             max_episode_steps=max_steps,
             training=False,
         )
-        return greedy_episodes(envs, lambda obs, _: self.algorithm.act(obs), episodes)
+        policy: Any = self.algorithm  # as much of one of our algorithms as is needed
+        recall = Recall(policy)
+
+        def act(obs: Array, begins: Array) -> Array:
+            return recall.act(recall.seen(obs, begins), explore=False)
+
+        with torch.random.fork_rng(devices=[]):  # training draws from the same generator
+            torch.manual_seed(seed)
+            return greedy_episodes(envs, act, episodes)
 
     # --------------------------------------------------------------------------------- checkpoints
 
@@ -446,7 +380,7 @@ class RLlibAgent:
             _steps_before=state["env_steps"],
         )
         try:
-            agent._rllib.set_state(_arrays(state["rllib"]))
+            _set_state(agent._rllib, _arrays(state["rllib"]))
             agent._load_learned(state["learned"])
             agent._load_replay(_arrays(state["replay"]))
         except (RuntimeError, KeyError, ValueError, AttributeError, TypeError) as error:
@@ -460,11 +394,8 @@ class RLlibAgent:
         agent.monitor.load_state_dict(state["monitor"])
         return agent
 
-    def _learner(self) -> Any:
-        return next(iter(self._rllib.learner_group.foreach_learner(lambda one: one))).get()
-
     def _learned_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        learner = self._learner()
+        learner = _learner(self._rllib)
         return {
             name: {key: value.detach().cpu() for key, value in getattr(learner, name).items()}
             for name in _LEARNED
@@ -472,21 +403,22 @@ class RLlibAgent:
         }
 
     def _load_learned(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        learner = self._learner()
+        learner = _learner(self._rllib)
         for name, values in state.items():
             for key, value in values.items():
                 getattr(learner, name)[key].data.copy_(value)
 
     def _replay_state(self) -> list[Any]:
-        replay = getattr(self._rllib, "local_replay_buffer", None)
+        replay = _replay(self._rllib)
         return [_plain(episode.get_state()) for episode in replay.episodes] if replay else []
 
     def _load_replay(self, episodes: list[Any]) -> None:
         from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
         if episodes:
-            replay = self._rllib.local_replay_buffer
-            replay.add([SingleAgentEpisode.from_state(episode) for episode in episodes])
+            _replay(self._rllib).add(
+                [SingleAgentEpisode.from_state(episode) for episode in episodes]
+            )
 
     def close(self) -> None:
         """Stop RLlib, and Ray where it was started for it."""
@@ -514,10 +446,68 @@ def _recorder(episodes: list[tuple[float, int]]) -> Any:
     return on_episode_end
 
 
+def _learner(algorithm: Algorithm) -> Any:
+    """Return the learner, which is in this process."""
+    return next(iter(algorithm.learner_group.foreach_learner(lambda one: one))).get()
+
+
+def _replay(algorithm: Algorithm) -> Any:
+    """Return the memory of the algorithm, None where it has none."""
+    # DreamerV3 has both, and leaves RLlib's usual one empty.
+    return getattr(algorithm, "replay_buffer", getattr(algorithm, "local_replay_buffer", None))
+
+
+def _learn_in_turn(learner: Any, seed: int) -> None:
+    """Let IMPALA's and APPO's learner update when it is given a batch, not in a thread of its own.
+
+    There is only one process here. So no evaluation or checkpoint meets half an update, no batch is
+    left behind, and what a seed gives does not depend on the machine's load.
+    """
+    if not hasattr(learner, "_learner_thread"):
+        return
+    thread, waiting = learner._learner_thread, learner._learner_thread_in_queue
+    results = learner._learner_thread_out_queue
+    thread.request_stop()
+    thread.join()
+    thread._stop_event.clear()
+    if hasattr(waiting, "_rng"):  # APPO draws from the batches of a buffer
+        waiting._rng = np.random.default_rng(seed)
+    put = waiting.put
+
+    def put_and_update(item: Any, **options: Any) -> Any:
+        dropped = put(item, **options)
+        while waiting.qsize():
+            thread.step()
+        while results.qsize() > 1:  # RLlib takes one for each batch: it shall be the newest
+            results.get_nowait()
+        return dropped
+
+    waiting.put = put_and_update
+
+
+def _set_state(algorithm: Algorithm, state: dict[str, Any]) -> None:
+    if algorithm.env_runner_group is None:  # RLlib's own method takes a sampler for granted
+        algorithm.learner_group.set_state(state.pop("learner_group"))
+        state.pop("env_runner", None)
+    algorithm.set_state(state)
+
+
+def _env_steps(result: Mapping[str, Any]) -> int:
+    """Return the steps of an iteration: those sampled, or of recorded data those learned from."""
+    if sampled := result.get("env_runners"):
+        return int(sampled["num_env_steps_sampled"])
+    return int(result["learners"]["__all_modules__"]["num_env_steps_trained"])
+
+
 def _metrics(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the learner says of its losses; nothing before the first update."""
+    """Return what the learner says of its losses; nothing where there was no update."""
     learner = result.get("learners", {}).get("default_policy", {})
-    wanted = ("loss", "entropy", "kl", "explained_var", "learning_rate", "alpha", "qf", "gradients")
+    if not learner.get("num_module_steps_trained", 0) > 0:
+        return {}  # IMPALA and APPO wait for a full batch, and say NaN until then
+    wanted = (
+        *("loss", "entropy", "kl", "explained_var", "learning_rate", "alpha", "qf", "gradients"),
+        *("_L_total", "mean_IS"),
+    )
     return {
         name: float(value)
         for name, value in learner.items()
@@ -527,7 +517,7 @@ def _metrics(result: Mapping[str, Any]) -> dict[str, float]:
 
 def _is_sound(name: str, value: float) -> bool:
     """Whether a metric says nothing bad: a loss has to be finite."""
-    return math.isfinite(value) or "loss" not in name
+    return math.isfinite(value) or not ("loss" in name or "_L_total" in name)
 
 
 @contextlib.contextmanager

@@ -333,9 +333,11 @@ def drive(
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
     """Return the trials that come first: the agent's defaults, then what is known to be good."""
+    from rltune.learners import RECORDED
     from rltune.study import Start
 
-    known: list[tuple[str, dict[str, Any]]] = [("default", {})]
+    recorded = {name: value for name, value in space.fixed.items() if name in RECORDED}
+    known: list[tuple[str, dict[str, Any]]] = [("default", recorded)]
     known += [
         (f"start:{i}", space.resolve(start.values)) for i, start in enumerate(space.starts_for(env))
     ]

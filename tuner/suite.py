@@ -159,14 +159,16 @@ class SuiteAgent:
             [scale.score(value) for value in part.returns]
             for scale, part in zip(self.scales, parts, strict=True)
         ]
-        metrics = _means([part.metrics for part in parts])
-        for scale, part in zip(self.scales, parts, strict=True):
-            metrics[f"eval_return/{scale.env}"] = part.mean
+        known = all(part.successes for part in parts)
         return Evaluation(
             [math.fsum(column) / len(column) for column in zip(*scores, strict=True)],
             [sum(column) for column in zip(*(part.lengths for part in parts), strict=True)],
             math.fsum(part.seconds for part in parts),
-            metrics,
+            [success for part in parts for success in part.successes] if known else [],
+            {
+                f"eval_return/{scale.env}": part.mean
+                for scale, part in zip(self.scales, parts, strict=True)
+            },
         )
 
     def with_config(self, config: Mapping[str, object]) -> SuiteAgent:

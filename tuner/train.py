@@ -109,6 +109,7 @@ class TrainResult:
     env_steps: int
     seconds: float
     last_return: float | None
+    last_success_rate: float | None  # where the environment says what a success is
     best_return: float | None
     best_env_steps: int
     stop_reason: str | None  # the agent's own rule, None at the end of the budget
@@ -245,7 +246,7 @@ class _Training:
             spec.wandb_group,
             warn=self.progress.note,
         )
-        self.last_return: float | None = None
+        self.last: Evaluation | None = None
         self.interrupted = False
         self.saved_at, self.save_cost = time.monotonic(), 0.0
 
@@ -351,15 +352,12 @@ class _Training:
             **chunk.metrics,
         }
         if evaluation is not None:
-            row["eval_return"] = evaluation.mean
-            row["eval_std"] = evaluation.std
-            row["eval_episodes"] = len(evaluation.returns)
-            row.update(evaluation.metrics)
+            row.update(evaluation.row())
         return row
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         state = self.state
-        self.last_return = evaluation.mean
+        self.last = evaluation
         if state.best_return is None or evaluation.mean > state.best_return:
             state.best_return, state.best_env_steps = evaluation.mean, self.agent.env_steps
             self._save("best.pt")
@@ -379,7 +377,8 @@ class _Training:
             path=self.run_dir.path,
             env_steps=self.agent.env_steps,
             seconds=self.state.seconds,
-            last_return=self.last_return,
+            last_return=self.last.mean if self.last else None,
+            last_success_rate=self.last.success_rate if self.last else None,
             best_return=self.state.best_return,
             best_env_steps=self.state.best_env_steps,
             stop_reason=self.agent.stop_reason,
@@ -410,7 +409,9 @@ def print_result(result: TrainResult, say: Callable[[str], None] = print) -> Non
         reason = f" ({result.stop_reason})" if result.stop_reason else ""
         say(f"Trained for {result.env_steps:,} env_steps in {result.seconds:.0f} s{reason}.")
     if result.last_return is not None:
-        say(f"Last evaluation: mean return {result.last_return:.6g} of greedy episodes.")
+        rate = result.last_success_rate
+        success = "" if rate is None else f", success rate {rate:.6g},"
+        say(f"Last evaluation: mean return {result.last_return:.6g}{success} of greedy episodes.")
     if result.best_return is not None:
         say(f"Best evaluation: {result.best_return:.6g} at {result.best_env_steps:,} env_steps.")
     say("")

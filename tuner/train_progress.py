@@ -74,6 +74,8 @@ class TrainProgress:
         self._measure(env_steps)
         if evaluation is not None:
             self.evaluated = f"eval {evaluation.mean:.4g}"
+            if evaluation.success_rate is not None:
+                self.evaluated += f"  success {evaluation.success_rate:.4g}"
         reward = "" if mean_reward is None else f"reward {mean_reward:.4g}"
         rate = f"{self.rate:,.0f} steps/s" if self.rate else ""
         facts = "  ".join(fact for fact in (rate, reward, self.evaluated) if fact)

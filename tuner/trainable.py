@@ -195,13 +195,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             **chunk.metrics,
         }
         if evaluation is not None:
-            row.update(
-                eval_return=evaluation.mean,
-                eval_std=evaluation.std,
-                eval_episodes=len(evaluation.returns),
-                eval_length=sum(evaluation.lengths) / len(evaluation.lengths),
-                **evaluation.metrics,
-            )
+            row.update(evaluation.row())
             state.evaluations.append(metric_of(row, task["metric"]))
         evaluations = state.evaluations
         return Result(

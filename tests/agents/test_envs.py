@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from rltune.agents.envs import Envs, check_env_name, episode_seed, make_env
 from rltune.agents.errors import UserError
 
@@ -44,6 +45,31 @@ class Endless(Counter):
 
 class Truncating(Counter):
     ends_after, truncates_after = 10**9, 2
+
+
+class Scoring(Counter):
+    """Tells at the end of an episode whether it was a success."""
+
+    key = "is_success"
+
+    def step(self, action):
+        *step, _ = super().step(action)
+        return *step, {self.key: self.start > 0.5} if self.steps == 3 else {}
+
+
+class MetaScoring(Scoring):
+    key = "success"
+
+    def step(self, action):
+        *step, info = super().step(action)
+        return *step, {name: float(value) for name, value in info.items()}
+
+
+def scoring_vector(num_envs, mode):
+    return gymnasium.vector.SyncVectorEnv([Scoring] * num_envs, autoreset_mode=mode)
+
+
+gymnasium.register("Scoring-v0", Scoring, vector_entry_point=scoring_vector)
 
 
 class Stateful(Endless):
@@ -126,7 +152,7 @@ def test_successor_is_the_final_observation_and_obs_the_next_start(vectorization
     np.testing.assert_array_equal(steps[3].next_obs[:, 0], [1, 1])
     assert steps[3].reward.tolist() == [2.0, 2.0]
     assert all(step.valid.all() for step in steps)
-    assert [episode[1:] for episode in steps[2].episodes] == [(6.0, 3, 0), (6.0, 3, 1)]
+    assert [episode[1:4] for episode in steps[2].episodes] == [(6.0, 3, 0), (6.0, 3, 1)]
 
 
 def test_gymnasium_default_hands_over_the_bogus_transition_that_we_do_not():
@@ -145,6 +171,37 @@ def test_truncation_stays_apart_from_termination():
     steps = rollout(envs, 2)
     assert not steps[1].terminated[0]
     assert steps[1].truncated[0]
+
+
+@pytest.mark.parametrize(
+    ("env", "vectorization", "kwargs"),
+    [
+        ("test_envs:Scoring", "sync", {}),
+        ("test_envs:MetaScoring", "sync", {}),
+        ("test_envs:Scoring", "async", {}),
+        ("Scoring-v0", "native", {"mode": AutoresetMode.SAME_STEP}),
+        ("Scoring-v0", "native", {"mode": AutoresetMode.NEXT_STEP}),
+    ],
+)
+def test_an_episode_is_a_success_when_its_last_info_says_so(env, vectorization, kwargs):
+    envs = Envs(env, 3, seed=0, vectorization=vectorization, env_kwargs=kwargs)
+    envs.reset()
+    said = []
+    for _ in range(40):
+        step = envs.step(np.zeros(3, int))
+        said += [(bool(step.next_obs[e.env, 1] > 0.5), e.success) for e in step.episodes]
+    envs.close()
+    assert len(said) >= 30
+    assert {truth for truth, _ in said} == {True, False}
+    assert all(truth is success for truth, success in said)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async", "native"])
+def test_most_environments_know_no_success(vectorization):
+    envs = Envs("CartPole-v1", 2, seed=0, max_episode_steps=4, vectorization=vectorization)
+    envs.reset()
+    assert [e.success for e in rollout(envs, 4)[-1].episodes] == [None, None]
+    envs.close()
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "native"])
@@ -172,7 +229,7 @@ def test_native_marks_the_row_between_two_episodes_as_invalid():
     envs = Envs("CartPole-v1", 4, seed=0, vectorization="native")
     envs.reset()
     steps = rollout(envs, 200)
-    lengths = [length for step in steps for _, _, length, _ in step.episodes]
+    lengths = [episode.length for step in steps for episode in step.episodes]
     assert len(lengths) > 10
     for before, after in pairwise(steps):
         np.testing.assert_array_equal(after.valid, ~(before.terminated | before.truncated))

@@ -27,7 +27,8 @@ POPULATION: dict[str, Any] = {
 
 def search(folder: Path, space: dict[str, Any] = SPACE, **options: Any) -> rltune.SearchResult:
     values = {"budget": 900, "trials": 6, "wandb": "off", "screen": "none", "name": "run"} | options
-    return rltune.Search("toy:ToyAgent", "toy:ToyEnv", space, storage_path=folder, **values).run()
+    env = values.pop("env", "toy:ToyEnv")
+    return rltune.Search("toy:ToyAgent", env, space, storage_path=folder, **values).run()
 
 
 def check_history(frame: pd.DataFrame) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -124,6 +126,18 @@ def test_eval_in_words(training, capsys):
     said = capsys.readouterr().out
     for word in ("CartPole-v1", "mean", "standard deviation", "95 % interval", "episode length"):
         assert word in said
+    assert "success" not in said
+
+
+def test_a_success_rate_is_told_where_there_is_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    agent = Agent("ppo", "toy:GoalEnv", {"n_envs": 1}, env_kwargs={"goal": -11}, total_timesteps=9)
+    agent.save(tmp_path / "agent.pt")
+    agent.close()
+    assert rltune("eval", tmp_path / "agent.pt", "--episodes", 4) == 0
+    assert re.search(r"success rate +1\n", capsys.readouterr().out)
+    assert rltune("eval", tmp_path / "agent.pt", "--episodes", 4, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["success_rate"] == 1.0
 
 
 def test_few_episodes_have_no_interval(training, capsys):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from rltune.agents.errors import UserError
+from rltune.agents.errors import MissingMetricError, UserError
 from rltune.objectives import DEFAULT, describe, metric_of, objective_of, parse_objective
 from rltune.spec import SearchSpec
 
@@ -53,5 +53,7 @@ def test_any_metric_can_be_the_objective() -> None:
     assert metric_of(row, "eval_return") == 7.0
     assert metric_of(row, "-loss") == -0.5
     for missing in ("entropy", "note", "kl"):
-        with pytest.raises(ValueError, match=f"no metric '{missing}' was reported; there are"):
+        with pytest.raises(
+            MissingMetricError, match=f"no metric '{missing}' was reported; there are"
+        ):
             metric_of(row, missing)

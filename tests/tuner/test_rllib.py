@@ -7,21 +7,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
+import pandas as pd
 import pytest
 import rltune
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from ray.rllib.algorithms.registry import ALGORITHMS
 from rltune.agents.config import canonical_name, config_dict, make_config
 from rltune.agents.controls import Controls
 from rltune.agents.envs import Envs
 from rltune.agents.errors import UserError
 from rltune.learners import agent_type, config_class
-from rltune.rllib import RLlibAgent, _is_sound
+from rltune.rllib import RLlibAgent, _is_sound, _learner, _replay
+from rltune.rllib_config import NAMES
 
 SMALL: dict[str, Any] = {
     "learning_rate": 1e-3,
@@ -40,6 +46,61 @@ REPLAY = {
     "train_batch_size_per_learner": 16,
     "net_arch": [16],
 }
+IN_TURN = {"n_envs": 2, "rollout_fragment_length": 16, "train_batch_size_per_learner": 64}
+DREAM = {"model_size": "nano", "training_ratio": 2, "batch_size_B": 2, "batch_length_T": 8}
+FROM_DATA: dict[str, Any] = {"train_batch_size_per_learner": 32, "net_arch": [16]}
+# Of each algorithm: an environment, small settings, and env_steps in which it updates.
+EVERY: dict[str, tuple[str, dict[str, Any], int]] = {
+    "PPO": ("CartPole-v1", SMALL, 200),
+    "APPO": ("CartPole-v1", IN_TURN, 200),
+    "IMPALA": ("CartPole-v1", IN_TURN, 200),
+    "DQN": ("CartPole-v1", REPLAY, 60),
+    "SAC": ("Pendulum-v1", REPLAY, 60),
+    "TQC": ("Pendulum-v1", REPLAY, 60),
+    "DreamerV3": ("CartPole-v1", {**DREAM, "horizon_H": 3}, 40),
+    "BC": ("CartPole-v1", FROM_DATA, 200),
+    "MARWIL": ("CartPole-v1", FROM_DATA, 200),
+    "CQL": ("Pendulum-v1", FROM_DATA, 100),
+    "IQL": ("Pendulum-v1", FROM_DATA, 100),
+}
+HEAVY = ("DQN", "SAC", "TQC", "DreamerV3", "CQL", "IQL")
+OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
+
+
+class Counted(CartPoleEnv):
+    """Counts the steps that anybody takes."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        Counted.steps += 1
+        return super().step(action)
+
+
+class Goal(CartPoleEnv):
+    """Every episode is a success."""
+
+    def step(self, action: Any) -> Any:
+        *step, _ = super().step(action)
+        return (*step, {"is_success": True})
+
+
+def record(folder: Path, env: str, n: int = 200, choose: Any = None) -> Path:
+    """Write steps of random actions, or of those that are chosen, as RLlib names them."""
+    made = gymnasium.make(env)
+    made.action_space.seed(0)
+    rows = []
+    obs, _ = made.reset(seed=0)
+    for _ in range(n):
+        action = choose(obs) if choose else made.action_space.sample()
+        new_obs, reward, terminated, truncated, _ = made.step(action)
+        row = {"obs": obs.tolist(), "actions": np.asarray(action).tolist(), "rewards": reward}
+        row |= {"new_obs": new_obs.tolist(), "terminateds": terminated, "truncateds": truncated}
+        rows.append(row)
+        obs = made.reset()[0] if terminated or truncated else new_obs
+    path = folder / f"{env}.parquet"
+    pd.DataFrame(rows).to_parquet(path)
+    return path
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,12 +113,11 @@ def ray() -> Iterator[None]:
 
 
 def make(name: str = "rllib:PPO", env: str = "CartPole-v1", **options: Any) -> RLlibAgent:
-    values = SMALL if name.endswith("PPO") else REPLAY
-    return RLlibAgent(name, env, values, **{"total_timesteps": 1000, **options})
+    return RLlibAgent(name, env, SMALL, **{"total_timesteps": 1000, **options})
 
 
 def weights(agent: RLlibAgent) -> dict[str, Any]:
-    state = agent._rllib.get_module().get_state()
+    state = _learner(agent._rllib).module["default_policy"].get_state()
     return {key: np.asarray(value) for key, value in state.items()}
 
 
@@ -74,8 +134,9 @@ def test_names_are_rllibs_and_ours_are_understood() -> None:
         make_config(known, {"clip_parm": 0.1})
     with pytest.raises(UserError, match="the same"):
         make_config(known, {"lr": 0.1, "learning_rate": 0.1})
-    with pytest.raises(UserError, match="rllib:PPO, rllib:DQN, rllib:SAC"):
-        config_class("rllib:BC")
+    with pytest.raises(UserError, match=r"rllib:PPO, rllib:APPO, .*rllib:MARWIL, rllib:CQL"):
+        config_class("rllib:A3C")
+    assert set(NAMES) == set(EVERY) >= set(ALGORITHMS)  # RLlib's registry
 
 
 def test_what_rllib_cannot_do_is_said_in_a_sentence() -> None:
@@ -83,6 +144,127 @@ def test_what_rllib_cannot_do_is_said_in_a_sentence() -> None:
         make(controls=Controls(plateau_patience=3))
     with pytest.raises(UserError, match="minibatch"):
         RLlibAgent("rllib:PPO", "CartPole-v1", {**SMALL, "batch_size": 256}, total_timesteps=10)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in HEAVY else ()) for n in EVERY]
+)
+def test_every_algorithm_learns_evaluates_and_goes_on_from_a_checkpoint(
+    name: str, tmp_path: Path
+) -> None:
+    env, values, until = EVERY[name]
+    if name in OFFLINE:
+        values = {**values, "input": str(record(tmp_path, env))}
+    agent = RLlibAgent(f"rllib:{name}", env, values, total_timesteps=1000, seed=1)
+    before = weights(agent)
+    chunk = agent.learn(until)
+    assert until <= chunk.env_steps < 2 * until
+    assert chunk.updates > 0
+    assert chunk.diverged is None
+    assert any("loss" in metric or "_L_total" in metric for metric in chunk.metrics)
+    assert any((value != before[key]).any() for key, value in weights(agent).items())
+    result = agent.evaluate(2, max_steps=30)
+    assert agent.evaluate(2, max_steps=30).returns == result.returns
+    agent.save(tmp_path / "agent.pt")
+    again = RLlibAgent.load(tmp_path / "agent.pt")
+    assert again.config == agent.config
+    assert again.env_steps == agent.env_steps
+    assert again.evaluate(2, max_steps=30).returns == result.returns
+    assert all((value == weights(again)[key]).all() for key, value in weights(agent).items())
+    further = again.learn(chunk.env_steps + until)
+    assert further.updates > 0
+    assert any((value != weights(again)[key]).any() for key, value in weights(agent).items())
+    agent.close()
+    again.close()
+    assert not alive()
+
+
+def alive() -> list[Any]:
+    """What RLlib might leave behind: threads of learners, and actors of Ray."""
+    from ray._private.state import actors
+
+    threads = [thread for thread in threading.enumerate() if "Learner" in thread.name]
+    return threads + [one for one in actors().values() if one["State"] == "ALIVE"]
+
+
+@pytest.mark.parametrize("name", ["PPO", "APPO", "IMPALA"])
+def test_env_steps_are_those_that_were_taken(name: str) -> None:
+    _, values, _ = EVERY[name]
+    agent = RLlibAgent(f"rllib:{name}", "test_rllib:Counted", values, total_timesteps=1000)
+    Counted.steps = 0
+    for until in (100, 101, 300):
+        assert agent.learn(until).env_steps == agent.env_steps == Counted.steps >= until
+    agent.close()
+
+
+@pytest.mark.parametrize("name", ["APPO", "IMPALA"])
+def test_what_learns_beside_in_rllib_learns_in_turn_here(name: str) -> None:
+    _, values, _ = EVERY[name]
+    learned = []
+    for _ in range(2):
+        agent = RLlibAgent(f"rllib:{name}", "CartPole-v1", values, total_timesteps=1000, seed=7)
+        agent.learn(300)
+        learner = _learner(agent._rllib)
+        assert not learner._learner_thread.is_alive()
+        assert not learner._learner_thread_in_queue.qsize()
+        learned.append(weights(agent))
+        agent.close()
+    assert all((value == learned[1][key]).all() for key, value in learned[0].items())
+    with pytest.raises(UserError, match="learns on the CPU"):
+        RLlibAgent(f"rllib:{name}", "CartPole-v1", {}, total_timesteps=9, device="cuda")
+
+
+def test_offline_algorithms_learn_from_data(tmp_path: Path) -> None:
+    def choose(obs: Any) -> int:
+        return int(obs[2] + obs[3] > 0)  # keeps the pole up for long
+
+    path = record(tmp_path, "CartPole-v1", 1000, choose)
+    values = {"input": str(path), "lr": 1e-2, "train_batch_size_per_learner": 128}
+    agent = RLlibAgent("rllib:BC", "CartPole-v1", values, total_timesteps=10_000, seed=0)
+    before = agent.evaluate(5, max_steps=200).mean
+    agent.learn(8000)
+    assert before < 60
+    assert agent.evaluate(5, max_steps=200).mean > 120
+    agent.close()
+
+
+def test_wrong_data_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = record(tmp_path, "CartPole-v1", 20)
+    frame = pd.read_parquet(path)
+    frame.drop(columns="new_obs").to_parquet(tmp_path / "short.parquet")
+    frame.iloc[:0].to_parquet(tmp_path / "empty.parquet")
+    (tmp_path / "text.parquet").write_text("no parquet")
+    for env, file, said in (
+        ("CartPole-v1", "", "rllib:BC learns from recorded data: give --input"),
+        ("CartPole-v1", "nowhere", "there is no such file or folder"),
+        ("CartPole-v1", "short.parquet", "has no column 'new_obs'"),
+        ("CartPole-v1", "empty.parquet", "has no steps"),
+        ("CartPole-v1", "text.parquet", "is no Parquet"),
+        ("Acrobot-v1", path.name, r"obs are of shape \(4,\), but those .* \(6,\)"),
+    ):
+        values = {"input": str(tmp_path / file)} if file else {}
+        with pytest.raises(UserError, match=said):
+            RLlibAgent("rllib:BC", env, values, total_timesteps=9)
+
+
+def test_recorded_actions_become_those_of_the_network(tmp_path: Path) -> None:
+    from rltune.rllib_offline import read_steps
+
+    path = record(tmp_path, "Pendulum-v1", 20)
+    space = gymnasium.make("Pendulum-v1")
+    steps = read_steps(str(path), space.observation_space, space.action_space)
+    agent = RLlibAgent(
+        "rllib:BC", "Pendulum-v1", {**FROM_DATA, "input": str(path)}, total_timesteps=9
+    )
+    kept = agent._rllib.offline_data._steps["actions"]
+    np.testing.assert_allclose(kept * 2, steps["actions"], rtol=1e-6)  # bounds of -2 and 2
+    agent.close()
+
+
+def test_successes_are_counted() -> None:
+    agent = RLlibAgent("rllib:PPO", "test_rllib:Goal", SMALL, total_timesteps=100)
+    assert agent.evaluate(3).success_rate == 1.0
+    agent.close()
 
 
 def test_training_counts_what_rllib_sampled_and_goes_over_by_less_than_an_iteration() -> None:
@@ -155,9 +337,9 @@ def test_a_checkpoint_goes_on_and_is_no_pickle(tmp_path: Path) -> None:
     assert again.monitor.state_dict() == agent.monitor.state_dict()
     assert again.evaluate(2).returns == agent.evaluate(2).returns
     # The adaptive weight of the KL penalty is not in RLlib's own state.
-    kept = agent._learner().curr_kl_coeffs_per_module["default_policy"]
+    kept = _learner(agent._rllib).curr_kl_coeffs_per_module["default_policy"]
     assert float(kept) != 0.2
-    assert float(again._learner().curr_kl_coeffs_per_module["default_policy"]) == float(kept)
+    assert float(_learner(again._rllib).curr_kl_coeffs_per_module["default_policy"]) == float(kept)
     steps = again.env_steps
     assert again.learn(steps + 1).env_steps > steps
     with pytest.raises(UserError, match="not of 'Acrobot-v1'"):
@@ -181,18 +363,15 @@ def test_a_loss_that_is_no_number_is_a_divergence(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "env"), [("rllib:DQN", "CartPole-v1"), ("rllib:SAC", "Pendulum-v1")]
-)
-def test_agents_with_a_replay_keep_it(tmp_path: Path, name: str, env: str) -> None:
-    agent = make(name, env)
-    agent.learn(60)
+@pytest.mark.parametrize("name", ["DQN", "SAC", "TQC", "DreamerV3"])
+def test_agents_with_a_replay_keep_it(tmp_path: Path, name: str) -> None:
+    env, values, until = EVERY[name]
+    agent = RLlibAgent(f"rllib:{name}", env, values, total_timesteps=1000)
+    agent.learn(until)
     agent.save(tmp_path / "agent.pt")
     again = RLlibAgent.load(tmp_path / "agent.pt")
-    replay = again._rllib.local_replay_buffer
-    assert replay.get_num_timesteps() == agent._rllib.local_replay_buffer.get_num_timesteps()
-    assert again.evaluate(2).returns == agent.evaluate(2).returns
-    assert again.learn(70).metrics
+    kept = [_replay(one._rllib).get_num_timesteps() for one in (agent, again)]
+    assert kept[0] == kept[1] >= until - 1
     agent.close()
     again.close()
 

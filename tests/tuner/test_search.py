@@ -13,7 +13,7 @@ import rltune
 import yaml
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from searching import POPULATION, check_history, search
+from searching import POPULATION, SPACE, check_history, search
 from wandb_files import offline_runs
 
 pytestmark = pytest.mark.usefixtures("toy_ray", "toy")
@@ -104,6 +104,16 @@ def test_any_metric_may_be_tuned(tmp_path: Path) -> None:
     history = result.history().set_index(["trial", "env_steps"])
     for _, trial in result.trials().iterrows():
         assert trial["objective"] == -history.loc[(trial["trial"], 900), "loss"]
+
+
+def test_the_success_rate_may_be_tuned(tmp_path: Path) -> None:
+    space = {**SPACE, "start": [{"quality": 0.6}]}
+    how = {"trials": 2, "tournament": False, "metric": "success_rate", "objective": "last"}
+    result = search(tmp_path, space, env="toy:GoalEnv", env_kwargs={"goal": 0.55}, **how)
+    # The default's actions of 0.5 miss the goal.
+    assert list(result.trials()["objective"]) == [0.0, 1.0]
+    last = result.history().groupby("trial").last()
+    assert list(last["success_rate"]) == [0.0, 1.0]
 
 
 def test_fixed_seeds_count_together(tmp_path: Path) -> None:

@@ -81,6 +81,20 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
     assert "RUNNING" not in states
 
 
+def test_a_metric_that_nobody_reports_ends_the_search_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--env", "toy:ToyEnv", "--storage-path", str(tmp_path), "--name", "run"]
+    how = ["--trials", "50", "--budget", "900", "--plain", "--wandb", "off"]
+    code = main(["run", "toy:ToyAgent", *where, *how, "--metric", "success_rate"])
+    said = capsys.readouterr().err
+    assert code == 2
+    assert "--metric: no metric 'success_rate' was reported; there are " in said
+    assert "eval_length, eval_return" in said
+    assert "Traceback" not in said
+    assert len(rltune.open(tmp_path / "run").trials()) < 10
+
+
 def test_stop_rules_name_what_ails_a_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,6 @@ import optuna
 import pandas as pd
 import pytest
 import rltune
-import yaml
 from rltune.against import Goal, Others, parse_goal
 from rltune.agents.errors import UserError
 from rltune.cli import main
@@ -130,13 +129,9 @@ def test_asha_stops_fronts_behind_and_a_replay_repeats_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_ray")
-def test_a_metric_that_is_not_reported_fails_the_trials(tmp_path: Path) -> None:
-    result = trade(tmp_path, against="-prize", trials=2)
-    assert list(result.trials()["state"]) == ["FAIL", "FAIL"]
-    assert result.trials()["reason"][0].startswith("error: no metric 'prize' was reported")
-    assert not result.trials()["on_front"].any()
-    front = yaml.safe_load((result.path / "best" / "front.yaml").read_text())
-    assert front["sentences"][0].startswith("There is no answer")
+def test_a_metric_that_nobody_reports_ends_the_search(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^--against: no metric 'prize' was reported; there are"):
+        trade(tmp_path, against="-prize", trials=2)
 
 
 @pytest.mark.usefixtures("no_ray")

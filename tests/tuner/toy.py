@@ -43,6 +43,19 @@ class SteepEnv(ToyEnv):
         return obs, 3 * reward, *rest
 
 
+class GoalEnv(ToyEnv):
+    """An episode is a success when its last action was above the goal."""
+
+    def __init__(self, goal: float = 0.5) -> None:
+        self.goal = goal
+
+    def step(self, action: Any) -> Any:
+        *step, _ = super().step(action)
+        # Before its end, an episode says nothing that counts.
+        last = self.steps >= 10
+        return (*step, {"is_success": np.float32(float(action[0]) > self.goal if last else 1.0)})
+
+
 # What the metrics say of a policy that has come to nothing, by the mode.
 SICK: dict[str, dict[str, float]] = {
     "frozen": {},

@@ -225,7 +225,10 @@ def shown(path: Path) -> str:
 
 
 def summary(path: Path, agent: AnyAgent, evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation as JSON-able values; the interval is None for fewer than 5 episodes."""
+    """Return an evaluation as JSON-able values.
+
+    The interval is None for fewer than 5 episodes, the success rate where none is told.
+    """
     import math
 
     from rltune.stats import FEW_RUNS, bootstrap_interval, iqm
@@ -243,6 +246,7 @@ def summary(path: Path, agent: AnyAgent, evaluation: Evaluation) -> dict[str, An
         "std": evaluation.std,
         "iqm": iqm(evaluation.returns),
         "iqm_interval": list(interval),
+        "success_rate": evaluation.success_rate,
         "mean_length": sum(evaluation.lengths) / len(evaluation.lengths),
         "seconds": evaluation.seconds,
         "returns": evaluation.returns,
@@ -259,6 +263,7 @@ def describe(result: Mapping[str, Any]) -> str:
         "mean": f"{result['mean']:.6g}  standard deviation {result['std']:.6g}",
         "interquartile mean": f"{result['iqm']:.6g}{interval}",
         "lowest, highest": f"{min(returns):.6g}, {max(returns):.6g}",
+        "success rate": "" if result["success_rate"] is None else f"{result['success_rate']:.6g}",
         "episode length": f"{result['mean_length']:.6g}  ({min(lengths)} to {max(lengths)} steps)",
     }
     return "\n".join(
@@ -266,6 +271,6 @@ def describe(result: Mapping[str, Any]) -> str:
             f"{result['checkpoint']}: {result['agent']} on {result['env']}, "
             f"trained for {result['env_steps']:,} env_steps",
             f"return of {result['episodes']} greedy episodes, {result['seconds']:.1f} s",
-            *(f"  {name:<20}{value}" for name, value in rows.items()),
+            *(f"  {name:<20}{value}" for name, value in rows.items() if value),
         ]
     )

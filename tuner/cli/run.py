@@ -122,8 +122,9 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--metric",
         metavar="NAME",
-        help="what is tuned: eval_return (default), eval_length, or what the agent reports, as in "
-        "--metric=-kl (with a minus, the lower the better)",
+        help="what is tuned: eval_return (default), success_rate (where the environment says so), "
+        "eval_length, or what the agent reports, as in --metric=-kl (with a minus, the lower the "
+        "better)",
     )
     how.add_argument(
         "--against",
