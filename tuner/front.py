@@ -211,11 +211,8 @@ def _others_on_test_seeds(
     for key, mine in legs:
         try:
             found[key] = others.total([others.measure(row) for row in mine.to_dict("records")])
-        except (
-            MissingMetricError,
-            ValueError,
-        ):  # a value is missing: as bad as a training that diverged
-            continue
+        except (MissingMetricError, ValueError):
+            continue  # a value is missing: as bad as a training that diverged
     return found
 
 
