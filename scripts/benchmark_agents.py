@@ -145,32 +145,19 @@ def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
     """Return the reference's model with our hyperparameters, and its environments."""
     import torch
     from rltune.agents.config import config_dict, make_config
-    from rltune.agents.make_env import is_atari
     from rltune.agents.registry import agent_class
+    from rltune.sb3 import arguments, look_at, translate
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
     config = config_dict(make_config(agent_class(agent).Config, values))
-    images = is_atari(env)
-    vec: Any = make_vec_env(partial(maker(env), env), n_envs=config["n_envs"], seed=seed)
-    if images:
-        config["normalize_observations"] = False  # both divide by 255
-    if config["normalize_observations"] or config["normalize_rewards"]:
-        vec = VecNormalize(
-            vec, gamma=config["gamma"],
-            norm_obs=config["normalize_observations"], norm_reward=config["normalize_rewards"],
-        )  # fmt: skip
-    found, arguments = sb3_arguments(agent, config, vec.action_space)
-    if images:
-        arguments["policy_kwargs"]["net_arch"] = []
-        if "buffer_size" in arguments:  # keep each picture once, as ours does
-            arguments |= {
-                "optimize_memory_usage": True,
-                "replay_buffer_kwargs": {"handle_timeout_termination": False},
-            }
-    policy = "CnnPolicy" if images else "MlpPolicy"
-    return found(policy, vec, seed=seed, device="cpu", **arguments)
+    words = translate(agent, config, look_at(env))
+    vec: Any = make_vec_env(partial(maker(env), env), n_envs=words.n_envs, seed=seed)
+    if words.normalize:
+        vec = VecNormalize(vec, gamma=config["gamma"], **words.normalize)
+    found, said = arguments(words, vec.action_space)
+    return found(words.policy, vec, seed=seed, device="cpu", **said)
 
 
 def maker(env: str) -> Callable[..., Any]:
@@ -199,58 +186,6 @@ def sb3_scores(model: Any, env: str, episodes: int, seed: int = EVALUATION_SEED)
             score, done = score + float(reward), terminated or truncated
         scores.append(score)
     return scores
-
-
-def sb3_arguments(agent: str, config: dict[str, Any], action_space: Any) -> tuple[Any, Any]:
-    """Return the reference's class and our configuration in its words: every value is said."""
-    import inspect
-
-    import numpy as np
-    import sb3_contrib
-    import stable_baselines3
-    from rltune.agents.layers import ACTIVATIONS
-    from stable_baselines3.common.noise import NormalActionNoise
-
-    module = sb3_contrib if agent == "trpo" else stable_baselines3
-    found = getattr(module, agent.upper())
-    values = dict(config)
-    for name, zero in (("clip_range_vf", None), ("target_kl", None), ("sde_sample_freq", -1)):
-        if values.get(name) == 0:
-            values[name] = zero
-    for name in ("learning_rate", "clip_range"):
-        if isinstance(values.get(name), str):
-            values[name] = linear(float(values[name].removeprefix("lin_")))
-    if isinstance(values.get("ent_coef"), str) and not values["ent_coef"].startswith("auto"):
-        values["ent_coef"] = float(values["ent_coef"])
-    if "n_step" in values:
-        values["n_steps"] = values["n_step"]
-    if agent in ("ddpg", "td3") and values["noise_std"] > 0:
-        size = action_space.shape
-        values["action_noise"] = NormalActionNoise(
-            np.zeros(size), np.full(size, values["noise_std"])
-        )
-    policy: dict[str, Any] = {
-        "net_arch": list(values["net_arch"]),
-        "activation_fn": ACTIVATIONS[values["activation"]],
-        "optimizer_kwargs": {"eps": values["optimizer_eps"]},
-    }
-    if agent in ("a2c", "ppo", "trpo"):
-        policy["ortho_init"] = values["weight_init"] == "orthogonal"
-        policy["log_std_init"] = values["log_std_init"]
-    elif agent == "sac":
-        policy["log_std_init"] = values["log_std_init"]
-    if agent == "a2c":
-        values["use_rms_prop"] = values["optimizer"] == "rmsprop"
-        values["rms_prop_eps"] = values["optimizer_eps"]
-        if values["use_rms_prop"]:
-            del policy["optimizer_kwargs"]
-    known = set(inspect.signature(found).parameters) - {"device", "seed"}
-    arguments = {name: value for name, value in values.items() if name in known}
-    return found, {**arguments, "policy_kwargs": policy}
-
-
-def linear(start: float) -> Callable[[float], float]:
-    return lambda remaining: remaining * start
 
 
 def cpu_seconds() -> float:

@@ -1,8 +1,8 @@
 """rltune tunes reinforcement-learning agents with Ray Tune and Optuna.
 
 `Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
-`report` writes its page, `preset` gives known-good hyperparameters, `replay` says what another
-scheduler would have done.
+`report` writes its page, `export` its winner for others, `preset` gives known-good hyperparameters,
+`replay` says what another scheduler would have done.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rltune.exported import export
     from rltune.presets import preset
     from rltune.replayed import replay
     from rltune.reporting.report import report
@@ -26,6 +27,7 @@ __all__ = [
     "SearchResult",
     "Space",
     "__version__",
+    "export",
     "open",
     "preset",
     "replay",
@@ -38,6 +40,7 @@ _HOMES = {
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
+    "export": ("rltune.exported", "export"),
     "open": ("rltune.rundir", "open_run"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
 from rltune.expressions import Expression
-from rltune.yaml_lines import KeyPath, Source
+from rltune.recipes import as_recipe
+from rltune.yaml_lines import KeyPath, Source, read_yaml
 
 KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
 
@@ -151,7 +153,25 @@ def _starts(value: object, source: Source) -> tuple[Start, ...]:
     return tuple(_start(item, source, ("start", i), what) for i, item in enumerate(value))
 
 
+def _exported(file: str, source: Source, path: KeyPath) -> dict[str, Any]:
+    """Return the configuration in a file of `rltune export`, for any environment."""
+    try:
+        data, _ = read_yaml(Path(source.name).parent / file)
+        found = as_recipe(data, file) if isinstance(data, dict) else None
+    except UserError as error:
+        raise source.error(path, str(error)) from None
+    if found is None:
+        raise source.error(path, f"{file} is no file that rltune export --to yaml has written")
+    if found.get("schedule"):
+        raise source.error(
+            path, f"the hyperparameters in {file} change as it trains; a start's can't"
+        )
+    return {"name": Path(file).stem, **found["config"]}
+
+
 def _start(value: object, source: Source, path: KeyPath, what: str) -> Start:
+    if isinstance(value, str):
+        value = _exported(value, source, path)
     values = plain(_mapping(value, source, path, what))
     if values is INVALID:
         raise source.error(path, f"needs {what}; got {show(value)}")

@@ -21,6 +21,7 @@ def space_schema() -> dict[str, Any]:
     """Return the schema (draft 7, which every editor reads)."""
     helps = _helps()
     expression = {"type": ["string", "number"], "minLength": 1}
+    exported = {"type": "string", "description": "a file of rltune export --to yaml"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rltune search space",
@@ -45,7 +46,7 @@ def space_schema() -> dict[str, Any]:
             },
             "start": {
                 "type": "array",
-                "items": _start(helps),
+                "items": {"anyOf": [_start(helps), exported]},
                 "description": "known-good configurations, tried first",
             },
         },

@@ -165,7 +165,9 @@ class Summary:
         rows = self.trials[self.trials["trial"] == trial]
         columns = [name for name in self.trials.columns if name.startswith("config.")]
         values = {name.removeprefix("config."): rows.iloc[0][name] for name in columns}
-        return {name: _value(one) for name, one in values.items() if one is not None and one == one}
+        return {
+            name: cell_value(one) for name, one in values.items() if one is not None and one == one
+        }
 
     @cached_property
     def searched(self) -> dict[str, Any]:
@@ -237,7 +239,7 @@ def _by_reason(trials: pd.DataFrame) -> list[Failure]:
     return sorted(found, key=lambda one: -len(one.trials))
 
 
-def _value(cell: Any) -> Any:
+def cell_value(cell: Any) -> Any:
     """Return a cell of trials.parquet, where a column of mixed types is kept as text."""
     if not isinstance(cell, str):
         return cell.item() if hasattr(cell, "item") else cell

@@ -14,7 +14,9 @@ from rltune import __version__
 from rltune.agents.errors import UserError
 
 # Modules; some hold several commands.
-COMMANDS = ("run", "plan", "train", "play", "show", "report", "dashboard", "replay", "space")
+COMMANDS = (
+    "run", "plan", "train", "play", "show", "report", "dashboard", "export", "replay", "space",
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):

@@ -19,6 +19,7 @@ Train one agent.
   rltune train ppo --env CartPole-v1 -n 1e5 --learning-rate 3e-4
   rltune train td3 --env Pendulum-v1 -n 2e4 --preset zoo
   rltune train ppo --env CartPole-v1 --config runs/my-search/best/config.yaml
+  rltune train ppo --config exported.yaml
   rltune train my_module:MyAgent --env my_module:MyEnv
 
 Every hyperparameter of the agent is a flag: rltune train ppo --help lists them, and the presets.
@@ -59,18 +60,21 @@ def add_parser(subparsers: Any) -> None:
     train.add_argument("-h", "--help", action=_Help, nargs=0, help="show this and stop")
     train.add_argument("agent", help=AGENTS)
     what = train.add_argument_group("what is trained")
-    what.add_argument("--env", required=True, help=ENVS)
+    what.add_argument("--env", help=ENVS)
     what.add_argument("--env-kwargs", metavar="YAML", help='such as "{continuous: true}"')
     what.add_argument(
         "-n",
         "--total-timesteps",
         type=_number,
-        default=100_000,
         metavar="STEPS",
         help="env_steps of the whole training; default: 1e5",
     )
-    what.add_argument("--seed", type=_number, default=0, help="default: 0")
-    what.add_argument("--config", metavar="FILE", help="hyperparameters in YAML; flags override")
+    what.add_argument("--seed", type=_number, help="default: 0")
+    what.add_argument(
+        "--config",
+        metavar="FILE",
+        help="hyperparameters in YAML, or what rltune export --to yaml wrote; flags override",
+    )
     what.add_argument(
         "--preset", metavar="NAME", help="known-good hyperparameters for --env; flags override"
     )
@@ -137,26 +141,29 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     known = hyperparameters(config_class(args.agent))
     config = read_flags(extra, args.agent, known)
+    given = read_training(args.config, args.agent)
+    env = args.env or given.get("env")
+    if env is None:
+        raise UserError("which environment? Give --env, or --config with an exported file.")
     if args.preset is not None:
         if args.config is not None:
             raise UserError("--preset and --config both give all hyperparameters; keep one of them")
-        config = preset(args.agent, args.env, args.preset, config)
+        config = preset(args.agent, env, args.preset, config)
     else:
-        config = {**read_config(args.config, args.agent), **config}
+        config = {**given["config"], **config}
+    controls = {name: getattr(args, name) for name in CONTROLS if getattr(args, name) is not None}
     spec = TrainSpec(
         agent=args.agent,
-        env=args.env,
-        total_timesteps=args.total_timesteps,
+        env=env,
+        total_timesteps=_first(args.total_timesteps, given.get("budget"), 100_000),
         config=config,
-        schedule=read_schedule(args.schedule, args.agent),
-        env_kwargs=read_mapping(args.env_kwargs, "--env-kwargs"),
-        seed=args.seed,
+        schedule=read_schedule(args.schedule, args.agent) or given.get("schedule", []),
+        env_kwargs=read_mapping(args.env_kwargs, "--env-kwargs") or given.get("env_kwargs", {}),
+        seed=_first(args.seed, given.get("seed"), 0),
         device=args.device,
         eval_freq=args.eval_freq,
         eval_episodes=args.eval_episodes,
-        controls={
-            name: getattr(args, name) for name in CONTROLS if getattr(args, name) is not None
-        },
+        controls={**given.get("controls", {}), **controls},
         wandb=args.wandb,
         wandb_project=args.wandb_project,
         wandb_entity=args.wandb_entity,
@@ -177,20 +184,38 @@ def read_mapping(text: str | None, flag: str) -> dict[str, Any]:
     return data
 
 
-def read_config(file: str | None, agent: str) -> dict[str, Any]:
-    """Return the hyperparameters in a YAML file under our own names."""
+def _first(*values: Any) -> Any:
+    """Return the first value that there is."""
+    return next(value for value in values if value is not None)
+
+
+def read_training(file: str | None, agent: str) -> dict[str, Any]:
+    """Return what a YAML file says of a training, its ``config`` under our own names.
+
+    The file is a mapping of hyperparameters, or what `rltune export --to yaml` writes: then there
+    may be env, env_kwargs, budget, seed, schedule and controls beside the configuration.
+
+    Raises:
+        UserError: there is no such file, it is of another agent, or what is wrong with a value.
+    """
     if file is None:
-        return {}
+        return {"config": {}}
     from pathlib import Path
 
     from rltune.agents.config import config_dict, make_config
     from rltune.learners import config_class
+    from rltune.recipes import as_recipe
     from rltune.yaml_lines import read_yaml
 
     data, _ = read_yaml(Path(file))
     if not isinstance(data, dict):
         raise UserError(f"{file}: not a mapping of hyperparameters to values")
-    return config_dict(make_config(config_class(agent), data, file))
+    given = as_recipe(data, file) or {"config": data}
+    if given.get("agent", agent).lower() != agent.lower():
+        raise UserError(f"{file} is of the agent {given['agent']!r}, not of {agent!r}")
+    if "schedule" in given:
+        given["schedule"] = checked_schedule(given["schedule"], agent, file)
+    return {**given, "config": config_dict(make_config(config_class(agent), given["config"], file))}
 
 
 def read_schedule(file: str | None, agent: str) -> list[dict[str, Any]]:
@@ -203,14 +228,19 @@ def read_schedule(file: str | None, agent: str) -> list[dict[str, Any]]:
         return []
     from pathlib import Path
 
+    from rltune.yaml_lines import read_yaml
+
+    return checked_schedule(read_yaml(Path(file))[0], agent, file)
+
+
+def checked_schedule(data: Any, agent: str, file: str) -> list[dict[str, Any]]:
+    """Return the changes in the data of a file; see `read_schedule`."""
     from rltune.agents.config import canonical_name, hyperparameters
     from rltune.dimensions import checked_value
     from rltune.learners import config_class
-    from rltune.yaml_lines import read_yaml
 
     kind = config_class(agent)
     known = hyperparameters(kind)
-    data, _ = read_yaml(Path(file))
     changes: list[dict[str, Any]] = []
     for change in data if isinstance(data, list) else [data]:
         if not (

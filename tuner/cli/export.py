@@ -1,0 +1,64 @@
+"""`rltune export`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from rltune.agents.errors import UserError
+
+EXPORT_HELP = """\
+Print the winner of a search, or a training's configuration, as something that others can use.
+
+  rltune export latest                                # the command that trains it again
+  rltune export runs/my-search --to zoo -o ppo.yml    # for rl-zoo3
+  rltune export runs/my-search --trial 7 --to sb3
+
+rltune   the command, bit-equal on a CPU
+yaml     what `rltune train --config` and the `start` of a search space take
+json     the same, for programs
+zoo      hyperparameters of rl-zoo3
+sb3      a script for Stable-Baselines3
+cleanrl  the command line of a CleanRL script
+rllib    a script for RLlib
+"""
+FORMATS = ("rltune", "zoo", "sb3", "cleanrl", "rllib", "yaml", "json")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "export",
+        help="print the winner for rltune, rl-zoo3, SB3, CleanRL or RLlib",
+        description=EXPORT_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(main=main)
+    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument(
+        "--to",
+        default="rltune",
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; default: rltune",
+    )
+    parser.add_argument(
+        "--trial", type=int, metavar="N", help="of a search, this trial; default: the winner"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: the terminal")
+
+
+def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Export."""
+    if extra:
+        raise UserError(f"rltune export does not know {extra[0]!r}; see rltune export --help.")
+    from rltune.exported import export
+
+    text = export(args.run, args.to, args.trial)
+    if args.output is None:
+        print(text, end="")
+        return 0
+    from rltune.rundir import atomic_write
+
+    atomic_write(args.output, text)
+    return 0

@@ -1,0 +1,290 @@
+"""The winner of a search, another trial of it or a training, as something that others can use.
+
+`rltune export` writes what trains it again: with rltune, rl-zoo3, Stable-Baselines3, CleanRL or
+RLlib. Reads the run directory alone; no path of the machine and no secret comes out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+from rltune import __version__
+from rltune.agents.config import config_dict, make_config
+from rltune.agents.errors import UserError, unknown
+from rltune.answer import Ranked, retrain_command
+from rltune.learners import config_class
+from rltune.lineage import lineage
+from rltune.recipes import KEYS
+from rltune.rundir import Run, RunDir
+from rltune.scales import is_suite
+from rltune.summary import Summary, cell_value
+from rltune.train import TrainSpec
+
+if TYPE_CHECKING:
+    from rltune.study import TrialRecord
+
+STDIN = "/dev/stdin"  # takes a schedule along in the command, without a file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exportable:
+    """One training that can be repeated, and where it comes from.
+
+    Attributes:
+        spec: all that the training needs, its configuration in full
+        origin: a line such as "trial 7, the winner of the search 'cartpole'"
+        score: a line on how good it is on seeds that the search never saw; empty: not tested
+    """
+
+    spec: TrainSpec
+    origin: str
+    score: str = ""
+    name: str = field(default="")  # of the run
+
+    @property
+    def header(self) -> list[str]:
+        """Where it comes from, as lines of a comment."""
+        what = f"{self.spec.agent} on {self.spec.env}: {self.origin}"
+        return [what, *([self.score] if self.score else []), f"exported by rltune {__version__}"]
+
+
+def export(run: str | os.PathLike[str] | Run, to: str = "rltune", trial: int | None = None) -> str:
+    """Return the winner, or another trial, or a training's configuration, in the words of others.
+
+    Args:
+        run: the run directory, its name, or latest
+        to: "rltune", "yaml", "json", "zoo", "sb3", "cleanrl" or "rllib"
+        trial: of a search; None: the winner
+
+    Raises:
+        UserError: nothing to export yet, no such trial or format, or no equal for what it uses.
+    """
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS, "--to")
+    path = getattr(run, "path", run)
+    found = exportable(RunDir.open(cast("str | os.PathLike[str]", path)), trial)
+    if to not in _ANY:
+        _check_simple(found.spec, to)
+    module, name = FORMATS[to]
+    render: Callable[[Exportable], str] = getattr(importlib.import_module(module), name)
+    return render(found)
+
+
+_ANY = ("rltune", "yaml", "json")
+FORMATS = {
+    "rltune": ("rltune.exported", "as_command"),
+    "yaml": ("rltune.exported", "as_yaml"),
+    "json": ("rltune.exported", "as_json"),
+    "zoo": ("rltune.export_sb3", "as_zoo"),
+    "sb3": ("rltune.export_sb3", "as_sb3"),
+    "cleanrl": ("rltune.export_cleanrl", "as_cleanrl"),
+    "rllib": ("rltune.export_rllib", "as_rllib"),
+}
+
+
+def _check_simple(spec: TrainSpec, to: str) -> None:
+    """Raise for what only rltune itself can repeat."""
+    instead = f"--to {to} can't say; --to {', '.join(_ANY[:-1])} or {_ANY[-1]} can."
+    if is_suite(spec.env):
+        raise UserError(f"this run has several environments at once, which {instead}")
+    if spec.schedule:
+        raise UserError(f"its hyperparameters change as it trains, which {instead}")
+
+
+# ------------------------------------------------------------------------------ from the directory
+
+
+def exportable(run: RunDir, trial: int | None = None) -> Exportable:
+    """Return what of a run can be exported.
+
+    Raises:
+        UserError: there is no winner yet, or no such trial.
+    """
+    if run.kind == "train":
+        if trial is not None:
+            raise UserError(f"run {run.name!r} is a training, it has no trials; leave out --trial.")
+        return Exportable(
+            spec=_complete(TrainSpec.from_dict(run.spec)),
+            origin=f"the training {run.name!r}",
+            score="not tested on several seeds: it is one training",
+            name=run.name,
+        )
+    summary = Summary(Run(run))
+    if trial is None:
+        return _winner(run, summary)
+    ranked = _ranked(summary, trial)
+    if ranked is not None:
+        return _of_ranked(run, summary, ranked)
+    known = sorted(int(number) for number in summary.trials["trial"])
+    if trial not in known:
+        there_is = f"it has {known[0]} to {known[-1]}" if known else "it has none yet"
+        raise UserError(f"run {run.name!r} has no trial {trial}; {there_is}.")
+    config, changes = lineage(_records(summary), trial)
+    return _found(run, config, changes, int(run.spec["first_seed"]), f"trial {trial}")
+
+
+def _winner(run: RunDir, summary: Summary) -> Exportable:
+    answer = summary.answer
+    if answer is not None and answer.best is not None:
+        return _of_ranked(run, summary, answer.best)
+    config = summary.run.best
+    if config is None:
+        raise UserError(f"run {run.name!r} has no winner yet; choose a trial: --trial N.")
+    schedule = run.best_dir / "schedule.yaml"
+    changes = yaml.safe_load(schedule.read_text()) if schedule.exists() else []
+    return _found(run, config, changes, int(run.spec["first_seed"]), "the best trial")
+
+
+def _ranked(summary: Summary, trial: int) -> Ranked | None:
+    ranking = summary.answer.ranking if summary.answer is not None else ()
+    return next((one for one in ranking if one.trial == trial), None)
+
+
+def _of_ranked(run: RunDir, summary: Summary, ranked: Ranked) -> Exportable:
+    """Return a finalist with the seed of its best test, as the command that a search prints."""
+    what = f"trial {ranked.trial}"
+    if ranked.label != what:
+        what += f" ({ranked.label})"
+    if summary.answer is not None and summary.answer.winner == ranked.trial:
+        what += ", the winner"
+    seed = max(ranked.scores, key=lambda one: ranked.scores[one])
+    return _found(run, ranked.config, list(ranked.changes), seed, what, _score(ranked))
+
+
+def _score(ranked: Ranked) -> str:
+    n = len(ranked.scores)
+    if not math.isfinite(ranked.iqm):
+        return f"test score: diverged on some of {n} seeds"
+    interval = ""
+    if math.isfinite(ranked.low) and math.isfinite(ranked.high):
+        interval = f" [{ranked.low:.6g}, {ranked.high:.6g}]"
+    of = f"{n} seeds" if n > 1 else "one seed"
+    return f"test score {ranked.iqm:.6g}{interval}: interquartile mean and 95 % interval of {of}"
+
+
+def _found(
+    run: RunDir,
+    config: Mapping[str, Any],
+    changes: list[dict[str, Any]],
+    seed: int,
+    what: str,
+    score: str = "not tested on seeds of its own",
+) -> Exportable:
+    spec = run.spec
+    training = TrainSpec(
+        agent=spec["agent"],
+        env=spec["env"],
+        total_timesteps=int(spec["budget"]),
+        config=dict(config),
+        schedule=changes,
+        env_kwargs=spec.get("env_kwargs") or {},
+        seed=seed,
+        eval_freq=max(1, int(spec["budget"]) // int(spec["evaluations"])),
+        eval_episodes=int(spec["eval_episodes"]),
+        controls=spec.get("controls") or {},
+    )
+    origin = f"{what} of the search {run.name!r}"
+    return Exportable(spec=_complete(training), origin=origin, score=score, name=run.name)
+
+
+def _complete(spec: TrainSpec) -> TrainSpec:
+    """Return the training with all hyperparameters in its configuration."""
+    made = make_config(config_class(spec.agent), spec.config)
+    return dataclasses.replace(spec, config=config_dict(made))
+
+
+def _records(summary: Summary) -> dict[int, TrialRecord]:
+    """Return the trials as `lineage` reads them, from the table alone."""
+    from rltune.study import TrialRecord
+
+    found = {}
+    table = summary.trials
+    for row in table.to_dict("records"):
+        number = int(row["trial"])
+        config = summary.config(number)
+        changes, before = [], config
+        for change in _list(row.get("schedule")):
+            before = {**before, **change["config"]}
+            changes.append({**change, "config": before})
+        found[number] = TrialRecord(
+            number=number,
+            state=str(row["state"]),
+            reason="",
+            origin=str(row["origin"]),
+            config=config,
+            hash=str(row["hash"]),
+            value=None,
+            intermediate={},
+            attrs={"schedule": changes} if changes else {},
+            started=None,
+            finished=None,
+        )
+    return found
+
+
+def _list(cell: object) -> list[dict[str, Any]]:
+    """Return a cell that holds a list, or nothing."""
+    value = cell_value(cell)
+    return value if isinstance(value, list) else []
+
+
+# --------------------------------------------------------------------------------------- our words
+
+
+def commented(lines: list[str]) -> str:
+    """Return lines as comments of a shell script, of Python or of YAML."""
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def as_command(found: Exportable) -> str:
+    """Return the command that trains it again, bit for bit on a CPU."""
+    spec = found.spec
+    defaults = config_dict(make_config(config_class(spec.agent), {}))
+    command = retrain_command(
+        spec.agent,
+        spec.env,
+        spec.total_timesteps,
+        spec.config,
+        defaults,
+        spec.seed,
+        STDIN if spec.schedule else None,
+    )
+    words: list[str] = []
+    if spec.env_kwargs:
+        words += ["--env-kwargs", json.dumps(spec.env_kwargs)]
+    for name, value in spec.controls.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    if spec.eval_freq is not None:
+        words += ["--eval-freq", str(spec.eval_freq)]
+    if spec.eval_episodes != TrainSpec.eval_episodes:
+        words += ["--eval-episodes", str(spec.eval_episodes)]
+    command = " ".join([command, shlex.join(words)]).strip()
+    if spec.schedule:
+        changes = "".join(f"- {json.dumps(change)}\n" for change in spec.schedule)
+        command += f" <<'SCHEDULE'\n{changes}SCHEDULE"
+    return commented(found.header) + command + "\n"
+
+
+def as_yaml(found: Exportable) -> str:
+    """Return what `rltune train --config` reads, and the `start` of a search space."""
+    text: str = yaml.safe_dump(_words(found.spec), sort_keys=False, allow_unicode=True, width=100)
+    return commented(found.header) + text
+
+
+def as_json(found: Exportable) -> str:
+    """Return the same for programs."""
+    return json.dumps({"about": found.header, **_words(found.spec)}, indent=2) + "\n"
+
+
+def _words(spec: TrainSpec) -> dict[str, Any]:
+    values = {**dataclasses.asdict(spec), "budget": spec.total_timesteps}
+    return {name: values[name] for name in KEYS if values[name] or name in ("seed", "config")}

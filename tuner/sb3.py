@@ -1,0 +1,392 @@
+"""Our configurations in Stable-Baselines3's words, every value said.
+
+What `rltune export --to sb3`, `--to zoo` and the agents' benchmark have in common. Nothing is
+dropped: what SB3 (and sb3-contrib, for TRPO) has no equal for is refused while it is switched on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.config import hyperparameters
+from rltune.agents.errors import UserError
+from rltune.agents.registry import agent_class
+from rltune.agents.schedules import LINEAR, parse_schedule
+
+if TYPE_CHECKING:
+    import gymnasium
+
+AGENTS = ("a2c", "dqn", "ddpg", "ppo", "sac", "td3", "trpo")
+CONTRIB = ("trpo",)
+_ON_POLICY = ("a2c", "ppo", "trpo")
+_ACTIVATIONS = {"tanh": "nn.Tanh", "relu": "nn.ReLU", "elu": "nn.ELU", "silu": "nn.SiLU"}
+ATARI_FRAMES = 4
+_RMSPROP_ALPHA = 0.99  # the only one that A2C's own switch knows
+
+# Hyperparameters with the same name and meaning.
+_ROLLOUT = ("learning_rate", "n_steps", "gamma", "gae_lambda", "normalize_advantage")
+_REPLAY = ("learning_rate", "gamma", "buffer_size", "learning_starts", "batch_size", "tau")
+_NOISE = ("noise_type", "noise_std")
+_SAME = {
+    "a2c": (*_ROLLOUT, "ent_coef", "vf_coef"),
+    "ppo": (*_ROLLOUT, "ent_coef", "vf_coef", "n_epochs", "clip_range"),
+    "trpo": (
+        *(*_ROLLOUT, "batch_size", "cg_max_steps", "cg_damping", "line_search_shrinking_factor"),
+        *("line_search_max_iter", "n_critic_updates", "target_kl", "sub_sampling_factor"),
+    ),
+    "dqn": (
+        *(*_REPLAY, "target_update_interval", "exploration_fraction"),
+        *("exploration_initial_eps", "exploration_final_eps"),
+    ),
+    "ddpg": _REPLAY,
+    "td3": (*_REPLAY, "policy_delay", "target_policy_noise", "target_noise_clip"),
+    "sac": (*_REPLAY, "target_update_interval"),
+}
+# Said in other words, or elsewhere than among the arguments; `translate` knows how.
+_OTHERWISE = {
+    *("n_envs", "normalize_observations", "normalize_rewards", "net_arch", "activation"),
+    *("weight_init", "log_std_init", "optimizer", "optimizer_eps", "encoder", "frame_stack"),
+    *("vectorization", "use_sde", "sde_sample_freq", "train_freq", "gradient_steps", "n_step"),
+}
+_OTHERWISE_OF = {
+    "a2c": {"max_grad_norm"},
+    "ppo": {"max_grad_norm", "batch_size", "n_minibatches", "clip_range_vf", "target_kl"},
+    "dqn": {"max_grad_norm"},
+    "ddpg": {*_NOISE},
+    "td3": {*_NOISE},
+    "sac": {"ent_coef", "target_entropy"},
+}
+# Without a meaning as long as these are off.
+_HANGS_ON = {
+    "sequence_length": "lstm_size",
+    "burn_in": "lstm_size",
+    "rms_alpha": "optimizer",  # said with it
+    "priority_alpha": "prioritised",
+    "priority_beta": "prioritised",
+    "noisy_sigma": "noisy",
+    "n_atoms": "distributional",
+    "v_min": "distributional",
+    "v_max": "distributional",
+    "n_quantiles": "distributional",
+}
+# What the values must be that SB3 does without, where that is not our default.
+_OFF = {"max_grad_norm": 0.0, "ent_coef": 0.0, "vf_coef": 1.0}
+
+
+_FLATTEN: tuple[str, dict[str, Any]] = ("gymnasium.wrappers.FlattenObservation", {})
+
+
+class Code(str):
+    """A piece of Python that stands for itself, such as ``nn.Tanh``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvFacts:
+    """What of an environment decides on the words.
+
+    ``wrappers`` (with their arguments) make of its observations what our agents see of them.
+    """
+
+    images: bool
+    atari: bool
+    box_actions: bool
+    discrete_actions: bool
+    wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    masked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation:
+    """A configuration in SB3's words.
+
+    Attributes:
+        algorithm: name of the class
+        module: where it is
+        policy: "MlpPolicy" or "CnnPolicy"
+        n_envs: parallel environments
+        normalize: what `VecNormalize` shall normalise; empty: nothing
+        arguments: of the class; ``lin_X`` is a schedule from X to 0
+        policy_kwargs: of the network; classes of torch are `Code`
+        noise: type and standard deviation of what explores; None: there is none
+        frame_stack: frames that `VecFrameStack` stacks; 0: none
+        wrappers: of each environment
+        notes: what nobody can say in SB3's words, and what to know of it
+    """
+
+    algorithm: str
+    module: str
+    policy: str
+    n_envs: int
+    normalize: dict[str, bool]
+    arguments: dict[str, Any]
+    policy_kwargs: dict[str, Any]
+    noise: tuple[str, float] | None = None
+    frame_stack: int = 0
+    wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def look_at(
+    env: str, env_kwargs: Mapping[str, Any] | None = None, frame_stack: int = 0
+) -> EnvFacts:
+    """Make the environment once, and return what decides on the words.
+
+    Raises:
+        UserError: there is no such environment.
+    """
+    import gymnasium
+    from gymnasium import spaces
+    from rltune.agents.make_env import find_spec, is_atari, is_own, make_env
+    from rltune.agents.masks import Masked
+    from rltune.agents.registry import import_object
+
+    seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
+    layers: list[Any] = [seen]
+    while isinstance(layers[-1], gymnasium.Wrapper):
+        layers.append(layers[-1].env)
+    images, atari = len(seen.observation_space.shape or ()) == 3, is_atari(env)
+    wrappers: list[tuple[str, dict[str, Any]]] = []
+    if atari:
+        wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {})]
+    else:
+        if is_own(env):
+            plain = import_object(env, "environment")(**(env_kwargs or {}))
+        else:
+            find_spec(env)
+            plain = gymnasium.make(env, **(env_kwargs or {}))
+        space = plain.observation_space
+        plain.close()
+        if images and len(space.shape or ()) != 3:
+            raise UserError("Stable-Baselines3 reads images with channels alone, unlike these.")
+        if not isinstance(space, spaces.Box):
+            wrappers.append(_FLATTEN)
+        if frame_stack > 1 and not images:
+            stack = {"stack_size": frame_stack}
+            wrappers += [("gymnasium.wrappers.FrameStackObservation", stack), _FLATTEN]
+    actions = seen.action_space
+    seen.close()  # type: ignore[no-untyped-call]
+    return EnvFacts(
+        images=images,
+        atari=atari,
+        box_actions=isinstance(actions, spaces.Box),
+        discrete_actions=isinstance(actions, spaces.Discrete),
+        wrappers=tuple(wrappers),
+        masked=any(isinstance(layer, Masked) for layer in layers),
+    )
+
+
+def translate(agent: str, config: Mapping[str, Any], env: EnvFacts) -> Translation:
+    """Return a whole configuration of one of our agents in SB3's words.
+
+    Raises:
+        UserError: SB3 has no such agent, or no equal for what is switched on.
+    """
+    if agent not in AGENTS:
+        raise UserError(f"Stable-Baselines3 has no {agent!r}; it has {', '.join(AGENTS)}.")
+    _check(agent, config, env)
+    stacked = (config["frame_stack"] or ATARI_FRAMES) if env.atari else config["frame_stack"]
+    wanted = {
+        "norm_obs": bool(config["normalize_observations"]) and not env.images,
+        "norm_reward": bool(config["normalize_rewards"]),
+    }
+    noise = None
+    if agent in ("ddpg", "td3") and config["noise_std"] > 0:
+        noise = (config["noise_type"], config["noise_std"])
+    policy = _policy_kwargs(agent, config, env)
+    return Translation(
+        algorithm=agent.upper(),
+        module="sb3_contrib" if agent in CONTRIB else "stable_baselines3",
+        policy="CnnPolicy" if env.images else "MlpPolicy",
+        n_envs=config["n_envs"],
+        normalize=wanted if any(wanted.values()) else {},
+        arguments=_arguments(agent, config, env),
+        policy_kwargs=policy,
+        noise=noise,
+        frame_stack=stacked if env.images and stacked > 1 else 0,
+        wrappers=env.wrappers,
+        notes=tuple(_notes(agent, config)),
+    )
+
+
+def without_equal(agent: str, config: Mapping[str, Any], env: EnvFacts) -> list[str]:
+    """Return the hyperparameters that SB3 has no equal for, as far as they are switched on."""
+    known = hyperparameters(agent_class(agent).Config)
+    said = {*_SAME[agent], *_OTHERWISE, *_OTHERWISE_OF.get(agent, ()), *_HANGS_ON}
+    found = []
+    for name in known.keys() - said:
+        off = known[name].default if name not in _OFF else _OFF[name]
+        if config[name] != off and not (name == "state_dependent_std" and not env.box_actions):
+            found.append(name)
+    rules = {"orthogonal", "torch"} if agent in _ON_POLICY else {"torch"}
+    if config["weight_init"] not in rules:
+        found.append("weight_init")
+    if config["encoder"] not in ("auto", "nature_cnn" if env.images else "mlp"):
+        found.append("encoder")
+    if agent == "dqn" and env.images and config["activation"] != "relu":
+        found.append("activation")
+    return sorted(found)
+
+
+def _check(agent: str, config: Mapping[str, Any], env: EnvFacts) -> None:
+    if missing := without_equal(agent, config, env):
+        shown = ", ".join(f"{name} ({_shown(config[name])} here)" for name in missing)
+        raise UserError(f"Stable-Baselines3's {agent.upper()} has no equal for {shown}.")
+    if env.masked:
+        raise UserError("Stable-Baselines3 has no action masks, and this environment offers them.")
+    if agent == "sac" and not env.box_actions:
+        raise UserError("Stable-Baselines3's SAC is for Box actions alone.")
+
+
+def _arguments(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict[str, Any]:
+    """Return what the class is called with, the policy, its network and the noise aside."""
+    found = {name: config[name] for name in _SAME[agent]}
+    if agent in _ON_POLICY or agent == "sac":
+        found["use_sde"] = bool(config["use_sde"]) and env.box_actions
+        found["sde_sample_freq"] = config["sde_sample_freq"] or -1
+    if "max_grad_norm" in _OTHERWISE_OF.get(agent, ()):
+        found["max_grad_norm"] = config["max_grad_norm"] or math.inf
+    if agent in _ON_POLICY:
+        if agent == "ppo":
+            found |= _ppo(config)
+        elif agent == "a2c":
+            found["use_rms_prop"] = config["optimizer"] == "rmsprop"
+            found["rms_prop_eps"] = config["optimizer_eps"]
+        return found
+    every, steps = updates(config["train_freq"], config["gradient_steps"], config["n_envs"])
+    found |= {"train_freq": every, "gradient_steps": steps, "n_steps": config["n_step"]}
+    if agent == "sac":
+        found["ent_coef"] = _number(config["ent_coef"])
+        found["target_entropy"] = _number(config["target_entropy"])
+    if env.images and config["n_step"] == 1:  # keep each picture once, as ours does
+        found |= {
+            "optimize_memory_usage": True,
+            "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        }
+    return found
+
+
+def _ppo(config: Mapping[str, Any]) -> dict[str, Any]:
+    rows = config["n_steps"] * config["n_envs"]
+    batch_size = config["batch_size"]
+    if config["n_minibatches"]:
+        batch_size = max(1, rows // config["n_minibatches"])
+    return {
+        "batch_size": batch_size,
+        "clip_range_vf": config["clip_range_vf"] or None,
+        "target_kl": config["target_kl"] or None,
+    }
+
+
+def updates(train_freq: int, gradient_steps: int, n_envs: int) -> tuple[int, int]:
+    """Return SB3's ``train_freq`` and ``gradient_steps``.
+
+    Ours counts env_steps, SB3 steps of all environments at once: so many updates an env_step it is
+    with both.
+    """
+    every = math.lcm(train_freq, n_envs)
+    steps = gradient_steps if gradient_steps < 0 else gradient_steps * every // train_freq
+    return every // n_envs, steps
+
+
+def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict[str, Any]:
+    # Our agents on images have hidden layers of their own behind them only as actor and critics.
+    bare = env.images and agent in (*_ON_POLICY, "dqn")
+    found: dict[str, Any] = {
+        "net_arch": [] if bare else list(config["net_arch"]),
+        "activation_fn": Code(_ACTIVATIONS[config["activation"]]),
+    }
+    if config["optimizer"] == "adam":
+        found["optimizer_kwargs"] = {"eps": config["optimizer_eps"]}
+    elif agent != "a2c" or config["rms_alpha"] != _RMSPROP_ALPHA:
+        found["optimizer_class"] = Code("th.optim.RMSprop")
+        found["optimizer_kwargs"] = {
+            "alpha": config["rms_alpha"],
+            "eps": config["optimizer_eps"],
+        }
+    if agent in _ON_POLICY:
+        found["ortho_init"] = config["weight_init"] == "orthogonal"
+    if agent in _ON_POLICY or agent == "sac":
+        found["log_std_init"] = config["log_std_init"]
+    return found
+
+
+def _notes(agent: str, config: Mapping[str, Any]) -> list[str]:
+    notes = []
+    learned = agent == "sac" and str(config["ent_coef"]).startswith("auto")
+    if learned and (config["optimizer"] != "adam" or config["optimizer_eps"] != 1e-8):
+        notes.append("SB3's temperature is learned by Adam with eps 1e-8, whatever the optimizer")
+    if config["vectorization"] in ("native", "envpool"):
+        notes.append(f"the environments were stepped by {config['vectorization']}")
+    return notes
+
+
+# ------------------------------------------------------------------------------------------ objects
+
+
+def arguments(
+    translation: Translation, action_space: gymnasium.Space[Any]
+) -> tuple[type[Any], dict[str, Any]]:
+    """Return SB3's class, and what it is called with beside policy, environments and seed."""
+    import importlib
+
+    found = {name: _scheduled(value) for name, value in translation.arguments.items()}
+    if translation.noise is not None:
+        found["action_noise"] = _noise(*translation.noise, action_space.shape)
+    policy = {name: _object(value) for name, value in translation.policy_kwargs.items()}
+    made = getattr(importlib.import_module(translation.module), translation.algorithm)
+    return made, {**found, "policy_kwargs": policy}
+
+
+def linear(start: float) -> Callable[[float], float]:
+    """Return SB3's form of a schedule from ``start`` to 0."""
+    return lambda remaining: remaining * start
+
+
+def is_linear(value: object) -> bool:
+    """Return whether an argument is a schedule to 0."""
+    return isinstance(value, str) and value.startswith(LINEAR)
+
+
+def _scheduled(value: Any) -> Any:
+    return linear(parse_schedule(value)[0]) if is_linear(value) else value
+
+
+def _object(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, Code):
+        return attrgetter(value.removeprefix("th."))(torch)
+    return value
+
+
+def _noise(kind: str, std: float, shape: Any) -> Any:
+    import numpy as np
+    from stable_baselines3.common import noise
+
+    made = getattr(noise, NOISES[kind])
+    return made(np.zeros(shape), np.full(shape, std))
+
+
+NOISES = {"normal": "NormalActionNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise"}
+
+
+def _number(text: Any) -> Any:
+    """Return a text as the number that it is; "auto" and "auto_0.1" stay."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _shown(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 40 else "a file"
