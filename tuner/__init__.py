@@ -1,8 +1,8 @@
 """rltune tunes reinforcement-learning agents with Ray Tune and Optuna.
 
 `Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
-`report` writes its page, `export` its winner for others, `preset` gives known-good hyperparameters,
-`replay` says what another scheduler would have done.
+`report` writes its page, `export` its winner for others, `importances` says which hyperparameters
+mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rltune.exported import export
+    from rltune.importance import importances
     from rltune.presets import preset
     from rltune.replayed import replay
     from rltune.reporting.report import report
@@ -28,6 +29,7 @@ __all__ = [
     "Space",
     "__version__",
     "export",
+    "importances",
     "open",
     "preset",
     "replay",
@@ -41,6 +43,7 @@ _HOMES = {
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
     "export": ("rltune.exported", "export"),
+    "importances": ("rltune.importance", "importances"),
     "open": ("rltune.rundir", "open_run"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),

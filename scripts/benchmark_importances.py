@@ -1,0 +1,360 @@
+"""Measure the importances on functions whose true indices are known.
+
+    python scripts/benchmark_importances.py coverage  # how often fANOVA's intervals hold the truth
+    python scripts/benchmark_importances.py noise     # how often a dummy is above its floor
+    python scripts/benchmark_importances.py time      # CPU seconds for 100 and for 1,000 trials
+    python scripts/benchmark_importances.py report    # the tables and the figure of the document
+
+Every repetition is a row of docs/benchmarks/importances.jsonl; what is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+from rltune.distributions import make_distribution
+from rltune.factors import read_factors
+from rltune.importance import Analysis, importances, interval
+from rltune.rundir import Run, RunDir
+from rltune.space import Space
+from rltune.trials_table import write_trials
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "benchmarks" / "importances.jsonl"
+IMAGES = ROOT / "docs" / "images"
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function over a space, and the share of the variance of each parameter alone."""
+
+    space: dict[str, Any]
+    value: Callable[[Config, np.random.Generator], float]
+    truth: Mapping[str, float]
+
+
+def numbers(count: int) -> dict[str, Any]:
+    return {f"x{i}": {"uniform": [0.0, 1.0]} for i in range(count)}
+
+
+def ishigami() -> Function:
+    """Ishigami and Homma (1990), and three dummies; x0 and x2 interact."""
+
+    def value(x: Config, rng: np.random.Generator) -> float:
+        a, b, c = (math.pi * (2 * x[f"x{i}"] - 1) for i in range(3))
+        return math.sin(a) + 7 * math.sin(b) ** 2 + 0.1 * c**4 * math.sin(a)
+
+    first, second = 0.5 * (1 + 0.1 * math.pi**4 / 5) ** 2, 49 / 8
+    total = first + second + 0.01 * math.pi**8 * 8 / 225
+    return Function(numbers(6), value, {"x0": first / total, "x1": second / total})
+
+
+def g_function() -> Function:
+    """Sobol's g-function of six parameters (Saltelli and Sobol, 1995), and two dummies."""
+    weights = [0, 1, 4.5, 9, 99, 99]
+
+    def value(x: Config, rng: np.random.Generator) -> float:
+        terms = [(abs(4 * x[f"x{i}"] - 2) + a) / (1 + a) for i, a in enumerate(weights)]
+        return math.prod(terms)
+
+    own = [1 / (3 * (1 + a) ** 2) for a in weights]
+    total = math.prod(1 + variance for variance in own) - 1
+    return Function(numbers(8), value, {f"x{i}": v / total for i, v in enumerate(own)})
+
+
+def additive() -> Function:
+    """A sum on several scales, with noise of a quarter of the variance, and five dummies."""
+    space = {
+        "learning_rate": {"log": [1e-5, 1e-2]},
+        "optimizer": {"choice": ["adam", "rmsprop", "sgd"]},
+        "n_steps": {"pow2": [32, 1024]},
+        "n_epochs": {"int": [1, 20]},
+        "gamma": {"one_minus_log": [0.9, 0.9999]},
+        "activation": {"choice": ["tanh", "relu"]},
+        **{f"x{i}": {"uniform": [0.0, 1.0]} for i in range(2)},
+    }
+    bonus = {"adam": 1.0, "rmsprop": 0.5, "sgd": 0.0}
+
+    def value(x: Config, rng: np.random.Generator) -> float:
+        place = (math.log10(x["learning_rate"]) + 5) / 3
+        bits = math.log2(x["n_steps"]) - 5
+        return (
+            math.sin(math.pi * place) * 2 + bonus[x["optimizer"]] + bits / 5 + noise * rng.normal()
+        )
+
+    own = {
+        "learning_rate": 4 * (0.5 - (2 / math.pi) ** 2),
+        "optimizer": float(np.var([1.0, 0.5, 0.0])),
+        "n_steps": float(np.var(np.arange(6) / 5)),
+    }
+    noise = math.sqrt(sum(own.values()) / 3)
+    total = sum(own.values()) * 4 / 3
+    return Function(space, value, {name: v / total for name, v in own.items()})
+
+
+def conditional() -> Function:
+    """Two parameters that only one optimizer has each, one of them a dummy; and two dummies."""
+    space = {
+        "optimizer": {"choice": ["adam", "rmsprop", "sgd"]},
+        "alpha": {"uniform": [0.0, 1.0], "when": {"optimizer": "rmsprop"}},
+        "momentum": {"uniform": [0.0, 1.0], "when": {"optimizer": "sgd"}},
+        **numbers(3),
+    }
+
+    def value(x: Config, rng: np.random.Generator) -> float:
+        own = {"adam": 1.5, "rmsprop": 3 * x.get("alpha", 0.0), "sgd": 0.0}[x["optimizer"]]
+        return own + x["x0"] + 0.5 * rng.normal()
+
+    own = {"optimizer": float(np.var([1.5, 1.5, 0.0])), "alpha": 9 / 12 / 3, "x0": 1 / 12}
+    total = sum(own.values()) + 0.25
+    return Function(space, value, {name: v / total for name, v in own.items()})
+
+
+FUNCTIONS = {
+    "ishigami": ishigami,
+    "g-function": g_function,
+    "additive": additive,
+    "conditional": conditional,
+}
+
+
+# ---------------------------------------------------------------------------------- a repetition
+
+
+def draw(function: Function, design: str, trials: int, seed: int) -> list[tuple[Config, float]]:
+    """Return configurations and their values, drawn at random or by Optuna's TPE."""
+    space, rng = Space.from_dict(function.space), np.random.default_rng([seed, trials])
+    if design == "random":
+        configs = [space.sample(rng) for _ in range(trials)]
+        return [(config, function.value(config, rng)) for config in configs]
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = optuna.samplers.TPESampler(seed=seed)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    found = []
+    for _ in range(trials):
+        trial = study.ask()
+        config = space.suggest(
+            lambda one: one.from_internal(trial._suggest(one.name, make_distribution(one)))  # noqa: B023
+        )
+        found.append((config, function.value(config, rng)))
+        study.tell(trial, found[-1][1])
+    return found
+
+
+def make_run(folder: Path, function: Function) -> RunDir:
+    spec = {"agent": "none", "env": "none", "space": {"space": function.space}}
+    return RunDir.create(folder, spec, exist_error=False)
+
+
+def fill(run: RunDir, trials: list[tuple[Config, float]]) -> Run:
+    """Write the trials as a search does."""
+    names = run.spec["space"]["space"]
+    rows = [
+        {
+            "trial": number,
+            "state": "COMPLETE",
+            "objective": value,
+            "rung": 1000,
+            **{f"config.{name}": config.get(name) for name in names},
+        }
+        for number, (config, value) in enumerate(trials)
+    ]
+    write_trials(run.trials_path, rows)
+    return Run(run)
+
+
+def coverage(function: Function, run: Run, seed: int) -> dict[str, Any]:
+    """Return (share, low, high, the forest's own share) of each parameter."""
+    design = read_factors(run, seed).design
+    analysis = Analysis(read_factors(run, seed), samples=500, seed=seed)
+    found = {}
+    for i, column in enumerate(design.columns):
+        value, samples = analysis.fanova(i)
+        found[column.name] = [round(x, 4) for x in (value, *interval(samples), analysis.plain(i))]
+    return found
+
+
+def noise(function: Function, run: Run, seed: int) -> dict[str, Any]:
+    """Return by method which parameters are above their floors, and whether a pair is."""
+    frame = importances(run, samples=2, seed=seed)
+    return {
+        str(method): rows[~rows["is_noise"]]["parameter"].tolist()
+        for method, rows in frame.groupby("method")
+    }
+
+
+KINDS = {"coverage": coverage, "noise": noise}
+
+
+def repeat(kind: str, names: list[str], design: str, trials: int, repetitions: int) -> None:
+    done = {key_of(row) for row in results()}
+    RESULTS.parent.mkdir(exist_ok=True)
+    for name in names:
+        function = FUNCTIONS[name]()
+        with tempfile.TemporaryDirectory() as folder:
+            run = make_run(Path(folder) / "run", function)
+            for seed in range(repetitions):
+                row = {"kind": kind, "function": name, "design": design, "trials": trials}
+                row["seed"] = seed
+                if key_of(row) in done:
+                    continue
+                filled = fill(run, draw(function, design, trials, seed))
+                row["found"] = KINDS[kind](function, filled, seed)
+                with open(RESULTS, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def results() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in open(RESULTS)] if RESULTS.exists() else []
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("kind", "function", "design", "trials", "seed"))
+
+
+# -------------------------------------------------------------------------------- what came of it
+
+
+def covered(function: str, design: str, trials: int) -> pd.DataFrame:
+    """Return a row per repetition and parameter: truth, share, interval, the forest's share."""
+    truth = FUNCTIONS[function]().truth
+    rows = [
+        (row["seed"], name, truth.get(name, 0.0), *found)
+        for row in results()
+        if key_of(row)[:4] == ("coverage", function, design, trials)
+        for name, found in row["found"].items()
+    ]
+    names = ["seed", "parameter", "truth", "share", "low", "high", "forest"]
+    frame = pd.DataFrame(rows, columns=names)
+    held = (frame["low"] <= frame["truth"] + 1e-9) & (frame["truth"] <= frame["high"] + 1e-9)
+    return frame.assign(held=held)
+
+
+def error(values: pd.DataFrame, column: str) -> float:
+    """Return the standard error of a mean, whose repetitions are independent, not its rows."""
+    means = values.groupby("seed")[column].mean()
+    return float(means.std(ddof=1) / math.sqrt(len(means)))
+
+
+def report() -> None:
+    designs = sorted({key_of(row)[1:4] for row in results() if row["kind"] == "coverage"})
+    print("| function | trials | repetitions | coverage | lowest of a parameter | mean width |")
+    print("|---|---|---|---|---|---|")
+    for function, design, trials in designs:
+        frame = covered(function, design, trials)
+        by = frame.groupby("parameter")["held"].mean()
+        width = (frame["high"] - frame["low"]).mean()
+        count = frame["seed"].nunique()
+        low, lowest = by.min(), by.idxmin()
+        low_error = math.sqrt(low * (1 - low) / count)
+        print(
+            f"| {function} | {trials} {design} | {count} | {frame['held'].mean():.1%} ± "
+            f"{error(frame, 'held'):.1%} | {low:.1%} ± {low_error:.1%} ({lowest}) | {width:.3f} |"
+        )
+        shares = frame.groupby("parameter")[["truth", "share", "forest"]].mean().round(3)
+        print("  ", shares.to_dict("index"))
+    print("\n| function | trials | repetitions | method | dummies above their floor | found |")
+    print("|---|---|---|---|---|---|")
+    for function, design, trials in sorted(
+        {key_of(r)[1:4] for r in results() if r["kind"] == "noise"}
+    ):
+        noise_rows(function, design, trials)
+    figure(designs)
+
+
+def noise_rows(function: str, design: str, trials: int) -> None:
+    made = FUNCTIONS[function]()
+    dummies = [name for name in made.space if not made.truth.get(name)]
+    if function == "ishigami":
+        dummies.remove("x2")  # it has an interaction
+    rows = [r for r in results() if key_of(r)[:4] == ("noise", function, design, trials)]
+    for method in ("fanova", "ped-anova", "permutation"):
+        above = pd.DataFrame(
+            [(r["seed"], name in r["found"].get(method, [])) for r in rows for name in dummies],
+            columns=["seed", "above"],
+        )
+        power = {
+            name: round(float(np.mean([name in r["found"].get(method, []) for r in rows])), 2)
+            for name, share in made.truth.items()
+            if share > 0.02
+        }
+        print(
+            f"| {function} | {trials} {design} | {len(rows)} | {method} | "
+            f"{above['above'].mean():.1%} ± {error(above, 'above'):.1%} of {len(above)} | {power} |"
+        )
+    pairs = [sum(" x " in one for one in r["found"].get("fanova", [])) > 0 for r in rows]
+    print(f"| | | | | a pair is above in {np.mean(pairs):.0%} | |")
+
+
+def figure(designs: list[Any]) -> None:
+    """Draw the shares that were found against the true ones, with and without the correction."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = [one for one in designs if one[1:] == ("random", 100)]
+    fig, axes = plt.subplots(1, len(shown), figsize=(3 * len(shown), 3.2), squeeze=False)
+    for axis, (function, design, trials) in zip(axes[0], shown, strict=True):
+        frame = covered(function, design, trials)
+        groups = frame.groupby("parameter", sort=False)
+        names = list(groups.groups)
+        places = np.arange(len(names))
+        mean = groups["share"].mean()[names]
+        ends = [groups["share"].quantile(q)[names] for q in (0.05, 0.95)]
+        reach = np.abs(np.array([mean - ends[0], ends[1] - mean]))
+        axis.errorbar(mean, places, xerr=reach, fmt="o", ms=4, label="here, 90 % of searches")
+        axis.plot(groups["forest"].mean()[names], places, "x", c="tab:red", label="forest alone")
+        axis.plot(groups["truth"].first()[names], places, "|", c="k", ms=14, label="true share")
+        axis.set_yticks(places, names, fontsize=7)
+        axis.invert_yaxis()
+        axis.set_title(function, fontsize=10)
+        axis.set_xlabel("share of the variance", fontsize=8)
+    axes[0][0].legend(fontsize=6)
+    fig.tight_layout()
+    fig.savefig(IMAGES / "importances.png", dpi=110)
+
+
+def measure_time() -> None:
+    rng = np.random.default_rng(0)
+    space = numbers(12)
+    for trials in (100, 1000):
+        with tempfile.TemporaryDirectory() as folder:
+            made = Function(space, lambda x, r: x["x0"] + x["x1"] * x["x2"] + r.normal() / 4, {})
+            run = fill(make_run(Path(folder) / "run", made), draw(made, "random", trials, 0))
+            started = time.process_time()
+            importances(run, seed=int(rng.integers(100)))
+            seconds = time.process_time() - started
+            print(f"{trials} trials of {len(space)} parameters: {seconds:.1f} s of CPU")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=[*KINDS, "time", "report"])
+    parser.add_argument("--functions", nargs="+", default=list(FUNCTIONS), choices=FUNCTIONS)
+    parser.add_argument("--design", default="random", choices=["random", "tpe"])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--repetitions", type=int, default=100)
+    args = parser.parse_args()
+    if args.what == "time":
+        measure_time()
+    elif args.what == "report":
+        report()
+    else:
+        repeat(args.what, args.functions, args.design, args.trials, args.repetitions)
+
+
+if __name__ == "__main__":
+    main()

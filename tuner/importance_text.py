@@ -1,0 +1,83 @@
+"""Prints what mattered in a search, for people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rltune.formats import plural
+from rltune.rundir import Run
+from rltune.show import WIDEST
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAMES = {"fanova": "fANOVA", "ped-anova": "PED-ANOVA", "permutation": "permutation"}
+MEANINGS = {
+    "fanova": "share of the differences between trials that the parameter makes alone",
+    "ped-anova": "how far the best trials' values lie from all; a share of all parameters",
+    "permutation": "share of the differences that a model misses without it, interactions included",
+}
+
+
+def show_importances(
+    run: Run, frame: pd.DataFrame, *, plain: bool = False, console: Console | None = None
+) -> None:
+    """Print the table of `importance.importances`; ``plain`` without colours."""
+    console = console or Console(color_system=None if plain else "auto", highlight=False)
+    console.width = min(console.width, WIDEST)
+    spec = run.spec
+    console.print(
+        Text.assemble(
+            ("rltune", "bold cyan"),
+            (f"  {spec.get('agent')} on {spec.get('env')}", "bold"),
+            (f"  {run.name}", "dim"),
+        )
+    )
+    trials = plural(frame.attrs["trials"], "trial")
+    console.print(f"importances from {trials}, with 95 % intervals")
+    claimed = frame["importance"].notna().any()
+    for method in dict.fromkeys(frame["method"]) if claimed else ():
+        rows = frame[frame["method"] == method]
+        _section(console, NAMES[method], MEANINGS[method])
+        _rows(console, rows[rows["kind"].isin(["parameter", "budget"])].to_dict("records"))
+        for kind, title in (("pair", "Pairs"), ("seed", "Seeds")):
+            more = rows[rows["kind"] == kind].to_dict("records")
+            if more:
+                note = "beyond what the two make alone" if kind == "pair" else "the luck of a seed"
+                _section(console, title, note)
+                _rows(console, more)
+    if frame.attrs["notes"]:
+        console.print()
+    for note in frame.attrs["notes"]:
+        console.print(Text(f"! {note}", "yellow"))
+    _section(console, "Files", f"in {os.path.relpath(run.path)}")
+    for name in ("report/importances.parquet", "report/importances.csv"):
+        console.print(f"  {name}")
+
+
+def _section(console: Console, name: str, note: str) -> None:
+    console.print()
+    console.print(Text.assemble((name, "bold"), (f"   {note}", "dim")))
+
+
+def _rows(console: Console, rows: Sequence[dict[Any, Any]]) -> None:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    for name in ("  ", "importance", "95 % interval", "noise up to", "trials"):
+        table.add_column(name, justify="right" if name.strip() else "left", no_wrap=True)
+    table.add_column("")
+    for row in rows:
+        value, low, high, floor = (_percent(row[n]) for n in ("importance", "low", "high", "floor"))
+        cells = value, f"{low} to {high}", floor, str(row["trials"])
+        verdict = "noise" if row["is_noise"] else ""
+        style = "dim" if row["is_noise"] else ""
+        table.add_row(f"  {row['parameter']}", *cells, verdict, style=style)
+    console.print(table)
+
+
+def _percent(share: float) -> str:
+    return "-" if share != share else f"{100 * share:.0f} %"
