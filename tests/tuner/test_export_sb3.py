@@ -85,8 +85,8 @@ def networks(model: Any, agent: Agent) -> list[tuple[nn.Module, nn.Module]]:
 
 def weights(net: nn.Module) -> dict[tuple[int, ...], list[torch.Tensor]]:
     found: dict[tuple[int, ...], list[torch.Tensor]] = {}
-    for tensor in net.state_dict().values():
-        found.setdefault(tuple(tensor.shape), []).append(tensor)
+    for tensor in net.parameters():  # shared ones once
+        found.setdefault(tuple(tensor.shape), []).append(tensor.detach())
     return found
 
 
@@ -95,8 +95,6 @@ def check_same(model: Any, agent: Agent, config: dict[str, Any]) -> None:
     activations = (nn.Tanh, nn.ReLU, nn.ELU, nn.SiLU)
     for theirs, ours in networks(model, agent):
         mine, other = weights(ours), weights(theirs)
-        if agent.algorithm_spec == "dqn":
-            other.pop((), None)
         assert {k: len(v) for k, v in other.items()} == {k: len(v) for k, v in mine.items()}
         kinds = [
             {type(module) for module in net.modules()} & set(activations) for net in (theirs, ours)
