@@ -496,13 +496,7 @@ class Agent:
             UserError: no checkpoint, a foreign one, one of a newer version or of another agent or
                 environment.
         """
-        state = checkpoint.read(path)
-        for kind, wanted, found in (
-            ("env", env, state["env"]),
-            ("agent", algorithm, state["agent"]),
-        ):
-            if wanted is not None and wanted != found:
-                raise UserError(f"checkpoint {path} is of {kind} {found!r}, not of {wanted!r}")
+        state = checkpoint.read(path, env=env, agent=algorithm)
         agent = cls(
             state["agent"],
             state["env"],

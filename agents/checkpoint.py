@@ -42,11 +42,16 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
         raise
 
 
-def read(path: str | Path) -> dict[str, Any]:
+def read(path: str | Path, *, env: str | None = None, agent: str | None = None) -> dict[str, Any]:
     """Return the state in a checkpoint.
 
+    Args:
+        path: the file
+        env, agent: refuse it if it is of another one
+
     Raises:
-        UserError: there is no such file, or it is no checkpoint, or one of a newer version.
+        UserError: there is no such file, or it is no checkpoint, or one of a newer version, or of
+            another environment or agent.
     """
     path = Path(path)
     if not path.is_file():
@@ -64,4 +69,7 @@ def read(path: str | Path) -> dict[str, Any]:
             f"checkpoint {path} is of format {state['version']}, newer than this rltune reads "
             f"({VERSION}); upgrade rltune"
         )
+    for kind, wanted in (("env", env), ("agent", agent)):
+        if wanted is not None and wanted != state[kind]:
+            raise UserError(f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}")
     return dict(state)

@@ -35,6 +35,11 @@ COLUMNS = (
     "is_noise",
     "trials",
 )
+TITLES = {
+    "fanova": "fANOVA: what a parameter makes alone",
+    "ped-anova": "PED-ANOVA: what the best trials need",
+    "permutation": "permutation: what a model misses without it",
+}
 KINDS = ("parameter", "budget", "pair", "seed")
 MIN_TRIALS = 20  # with a value; of fewer nothing is said
 MIN_ACTIVE = 10  # trials that have a conditional parameter; fewer say nothing about it

@@ -361,13 +361,7 @@ class RLlibAgent:
         algorithm: str | None = None,
     ) -> RLlibAgent:
         """Return the agent that ``save`` wrote; see `rltune.agents.Agent.load`."""
-        state = checkpoint.read(path)
-        for kind, wanted, found in (
-            ("env", env, state["env"]),
-            ("agent", algorithm, state["agent"]),
-        ):
-            if wanted is not None and wanted != found:
-                raise UserError(f"checkpoint {path} is of {kind} {found!r}, not of {wanted!r}")
+        state = checkpoint.read(path, env=env, agent=algorithm)
         agent = cls(
             state["agent"],
             state["env"],

@@ -201,12 +201,7 @@ class SuiteAgent:
         """Return the agent that ``save`` wrote; see `Agent.load`."""
         from rltune.learners import one_agent_type
 
-        state = checkpoint.read(path)
-        for kind, wanted in (("env", env), ("agent", algorithm)):
-            if wanted is not None and wanted != state[kind]:
-                raise UserError(
-                    f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}"
-                )
+        state = checkpoint.read(path, env=env, agent=algorithm)
         suite = cls.__new__(cls)
         suite.env, suite.env_kwargs, suite.extra = state["env"], {}, state["extra"]
         suite.scales = parse_suite(suite.env)

@@ -114,7 +114,7 @@ def test_the_report_of_a_finished_search(
     assert all(file.exists() for file in listed)
     names = {file.stem for file in listed if file.suffix == ".png"}
     assert names == {"history", "test-scores", "learning-curves", "stopping", "slices", "parallel",
-                     "contour", "rank", "costs", "timeline"}  # fmt: skip
+                     "contour", "rank", "costs", "timeline", "importances"}  # fmt: skip
     page = (run.path / "report" / "index.html").read_text()
     text = html.unescape(page)
     assert "Use trial 6: it beats the agent's defaults, 486.0 against 306.0." in text
@@ -125,6 +125,7 @@ def test_the_report_of_a_finished_search(
     assert not re.search(r'(src|href)="(?!#)', ours)
     assert "<script>alert" not in ours
     assert "alert(1)" in ours
+    assert (run.path / "report" / "importances.parquet").exists()
     summary = (run.path / "report" / "summary.md").read_text()
     assert "| **trial 6** | **the answer** | **486.0** |" in summary
     assert "![The search](history.png)" in summary

@@ -37,8 +37,8 @@ LEAST_TRIALS = 5  # for charts of parameters
 def charts(summary: Summary) -> list[Chart]:
     """Return the charts, in the page's order."""
     makers: list[Callable[[Summary], Chart | None]] = [
-        history, front, test_scores, learning_curves, stopping, slices, parallel, contour, rank,
-        costs, timeline,
+        history, front, test_scores, learning_curves, importances, stopping, slices, parallel,
+        contour, rank, costs, timeline,
     ]  # fmt: skip
     if summary.kind == "train":
         makers = [training]
@@ -293,6 +293,42 @@ def costs(summary: Summary) -> Chart | None:
 
 
 # ----------------------------------------------------------------------------------- the parameters
+
+
+def importances(summary: Summary) -> Chart | None:
+    """Which parameters mattered, with intervals; what is not above its noise floor is faint."""
+    if summary.status != "finished" or not len(summary.trials):
+        return None
+    from rltune import importance
+
+    table = importance.importances(summary.run)
+    importance.write(summary.run, table)
+    table = table[table["kind"].isin(["parameter", "budget"])].dropna(subset=["importance"])
+    if not len(table):
+        return None
+    panels = []
+    for method, title in importance.TITLES.items():
+        mine = table[table["method"] == method].sort_values("importance")
+        mine = mine.assign(place=range(1, len(mine) + 1))
+        series = []
+        for noise, label in ((False, "above the noise"), (True, "noise")):
+            shown = mine[mine["is_noise"] == noise]
+            series.append(
+                Series("bars", shown["importance"].tolist(), shown["place"].tolist(), label,
+                       GREY if noise else BLUE, low=shown["low"].tolist(),
+                       high=shown["high"].tolist(), faint=noise)
+            )  # fmt: skip
+        floors = Series("points", mine["floor"].tolist(), mine["place"].tolist(), "noise floor",
+                        ORANGE, hollow=True)  # fmt: skip
+        names = dict(zip(mine["place"].tolist(), mine["parameter"].tolist(), strict=True))
+        panels.append(Panel("", "", [*series, floors], title=title, y_ticks=names))
+    strong = table[(table["method"] == "fanova") & ~table["is_noise"]]
+    says = f"Shares of what {plural(len(_valued(summary)), 'trial')} differ by, with 95 % "
+    says += "intervals. A bar that does not get beyond its circle is no more than shuffled values "
+    says += "give: noise. By fANOVA, "
+    says += f"{', '.join(strong['parameter'])} stand out." if len(strong) else "nothing stands out."
+    height = 80 + 22 * max(len(panel.y_ticks or {}) for panel in panels)
+    return Chart("importances", "What mattered", says, panels, height=height)
 
 
 def slices(summary: Summary) -> Chart | None:
