@@ -139,6 +139,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.presets import preset
     from rltune.train import TrainSpec, print_result, train
 
+    if args.preset is not None and args.config is not None:
+        raise UserError("--preset and --config both give all hyperparameters; keep one of them")
     known = hyperparameters(config_class(args.agent))
     config = read_flags(extra, args.agent, known)
     given = read_training(args.config, args.agent)
@@ -146,8 +148,6 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if env is None:
         raise UserError("which environment? Give --env, or --config with an exported file.")
     if args.preset is not None:
-        if args.config is not None:
-            raise UserError("--preset and --config both give all hyperparameters; keep one of them")
         config = preset(args.agent, env, args.preset, config)
     else:
         config = {**given["config"], **config}
