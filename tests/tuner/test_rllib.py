@@ -329,7 +329,9 @@ def test_a_checkpoint_goes_on_and_is_no_pickle(tmp_path: Path) -> None:
     path = tmp_path / "agent.pt"
     agent.save(path)
     assert torch.load(path, weights_only=True)["agent"] == "rllib:PPO"
-    again = agent_type("rllib:PPO", "CartPole-v1").load(path, env="CartPole-v1", algorithm="rllib:PPO")
+    again = agent_type("rllib:PPO", "CartPole-v1").load(
+        path, env="CartPole-v1", algorithm="rllib:PPO"
+    )
     assert isinstance(again, RLlibAgent)
     assert again.env_steps == agent.env_steps
     assert again.extra == agent.extra
