@@ -28,6 +28,7 @@ Watch a trained agent: in a window, as a video or as pictures.
 
   rltune play latest
   rltune play runs/my-search --episodes 3 --video play.mp4
+  rltune play runs/my-search --trial 7
   rltune play runs/my-training --best --frames pictures/ --every-nth 2
 """
 
@@ -66,7 +67,8 @@ def _add(subparsers: Any, name: str, short: str, text: str, main: Any) -> Any:
     which.add_argument(
         "--best",
         action="store_true",
-        help="of a training, the agent of its best evaluation; by default the last one",
+        help="of a training, the agent of its best evaluation, by default the last one; "
+        "of a search the winner, as without it",
     )
     which.add_argument("--trial", type=_seed, metavar="N", help="of a search, this trial's agent")
     parser.add_argument(

@@ -32,14 +32,20 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--no-pictures", dest="pictures", action="store_false", help="the page alone, no PNGs"
     )
+    parser.add_argument(
+        "--clip", action="store_true", help="record the winner again; made when a search ends, too"
+    )
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Write the report."""
     if extra:
         raise UserError(f"rltune report does not know {extra[0]!r}; see rltune report --help.")
+    from rltune.reporting.clip import record
     from rltune.reporting.report import report
 
+    if args.clip:
+        record(args.run)
     page = report(args.run, pictures=args.pictures)
     print(f"{page}\n{page.with_name('summary.md')}")
     for picture in sorted(page.parent.glob("*.png")) if args.pictures else []:

@@ -58,8 +58,8 @@ class Table:
         return "\n".join(lines)
 
 
-def html(summary: Summary, charts: Sequence[Chart]) -> str:
-    """Return the page."""
+def html(summary: Summary, charts: Sequence[Chart], clip: Mapping[str, str] | None = None) -> str:
+    """Return the page; ``clip`` shows the winner (`rltune.reporting.clip.embedded`)."""
     from jinja2 import Environment
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
@@ -89,6 +89,7 @@ def html(summary: Summary, charts: Sequence[Chart]) -> str:
         warnings=warnings(summary),
         cards=cards(summary),
         command=summary.command,
+        clip=clip,
         tables=tables(summary),
         charts=drawn,
         trials=all_trials(summary),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from rltune.reporting import figures, page
+from rltune.agents.errors import UserError
+from rltune.reporting import clip, figures, page
 from rltune.rundir import atomic_write, open_run
 from rltune.summary import Summary
 
@@ -30,15 +32,17 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
         for chart in charts:
             chart.save(folder)
     _write(folder / "summary.md", page.markdown(summary, charts if pictures else []))
-    _write(folder / "index.html", page.html(summary, charts))
+    _write(folder / "index.html", page.html(summary, charts, clip.embedded(summary.path)))
     return folder / "index.html"
 
 
 def report_quietly(path: str | os.PathLike[str]) -> str:
-    """Write the page of a search that has just ended, and return a line that says where it is.
+    """Record the winner of a search that has just ended, write its page, and return where it is.
 
     Whatever goes wrong with it, the search has succeeded.
     """
+    with suppress(UserError, OSError):  # there may be no winner, or nothing to see
+        clip.record(path)
     try:
         return f"\nReport  {report(path, pictures=False)}"
     except Exception as error:
