@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", action="store_true", help="2,000 trials instead")
     scale = parser.parse_args().scale
-    options = {"budget": 90, "wandb": "off", "screen": "none", "tournament": False}
+    options = {"budget": 90, "wandb": "off", "report": False, "screen": "none", "tournament": False}
     with tempfile.TemporaryDirectory() as folder, ray_session():
 
         def search(name: str, trials: int) -> float:

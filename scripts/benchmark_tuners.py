@@ -117,7 +117,7 @@ def search_rltune(setting: Setting, seed: int, folder: Path, ends: float) -> Non
     command = [sys.executable, "-m", "rltune", "run", setting.agent, "--env", setting.env]
     command += ["--budget", str(setting.budget), "--time-limit", f"{ends - time.time():.0f}s"]
     command += ["--seed", str(seed), "--storage-path", str(folder), "--name", "run"]
-    subprocess.run([*command, "--wandb", "off", "--plain"], check=True)
+    subprocess.run([*command, "--wandb", "off", "--no-report", "--plain"], check=True)
 
 
 def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:

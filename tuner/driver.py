@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.against import Others
+from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
 from rltune.answer import label
 from rltune.front import add_columns
@@ -179,8 +180,9 @@ class Driver:
         trial = self.underway.get(number)
         done = trial.entrant.leg(seed).env_steps if trial is not None and role == "tune" else 0
         self.view.trial_started(number, flight.origin, seed=seed, role=role, env_steps=done)
-        about = {"trial": number, "origin": flight.origin}
-        self.tracker.trial_started(about, task["config"], seed, role)
+        config = task["config"]
+        about = {"trial": number, "origin": flight.origin, "hash": config_hash(config)}
+        self.tracker.trial_started(about, config, seed, role)
 
     def exhausted(self) -> bool:
         """Return whether no further job will ever come."""

@@ -129,9 +129,8 @@ class Analysis:
         self.notes: list[str] = []
         rng = np.random.default_rng(seed)
         # How often each trial was drawn, as a part of all.
-        self._samples = rng.multinomial(count, np.full(count, 1 / max(count, 1)), samples) / max(
-            count, 1
-        )
+        some = max(count, 1)
+        self._samples = rng.multinomial(count, np.full(some, 1 / some), samples) / some
 
     @property
     def why_not(self) -> str:

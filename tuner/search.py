@@ -35,6 +35,7 @@ class SearchResult:
 
     run: Run
     interrupted: bool = False
+    page: str = ""  # a line that says where the report is, or why there is none
 
     @property
     def path(self) -> Path:
@@ -240,6 +241,7 @@ def drive(
     from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import Resources, ray_session, run_jobs, slots
     from rltune.pbt import NAMES, make_population, rungs_of
+    from rltune.reporting.report import report_quietly
     from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
@@ -249,86 +251,86 @@ def drive(
     space = Space.from_dict(spec.space)
     first = starts(space, spec.env, config_class)
     others = Others.of(spec)
-    with run.lock(), silent_log():
-        study = SearchStudy(
-            run.study_path,
-            space,
-            sampler=spec.sampler,
-            sampler_options=spec.sampler_options,
-            seed=spec.seed,
-            starts=first,
-            earlier=take_over(run, spec.warm_start, space, first[0].config),
-            other_directions=[goal.direction for goal in others.goals],
-        )
-        study.reopen_cut()  # there is time again
-        others.restore(study.trials())
-        scheduler: Scheduler
-        if spec.against:
-            scheduler = pareto_asha.make_scheduler(spec, others)
-        elif spec.scheduler in NAMES:
-            scheduler = make_population(spec, space, config_class, study, run)
-        else:
-            scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-        scheduler.restore(study.reports(), study.stopped())
-        plan = spec.seed_plan(rungs_of(spec))
-        history = HistoryWriter(run.path)
-        health = make_health(spec) if spec.stop_rules else None
-        if health and (going_on := [asked.number for asked in study.unfinished()]):
-            health.restore(read_history(run.path), read_episodes(run.path), going_on)
-        view = SearchView(
-            name=run.name,
-            agent=spec.agent,
-            env=" + ".join(environments(spec.env)),
-            budget=spec.budget,
-            trials=spec.trials,
-            time_limit=spec.time_limit,
-            seeds=plan.most,
-            searched=list(space.dimensions),
-            started=started,
-        )
-        tracker = Tracker(
-            run,
-            mode=spec.wandb,
-            project=spec.wandb_project,
-            entity=spec.wandb_entity,
-            group=spec.wandb_group,
-            warn=view.message,
-        )
-        try:
-            with LiveScreen(view, mode=screen), ray_session(quiet=not ray_output):
-                resources = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
-                driver = Driver(
-                    spec,
-                    run,
-                    study,
-                    scheduler,
-                    plan,
-                    history,
-                    tracker,
-                    view,
-                    others=others,
-                    health=health,
-                    slots=slots(resources),
-                    started=started,
-                )
-                with _interrupts(driver.request_stop):
-                    run_jobs(driver, resources, spec.retries, quiet=not ray_output)
-            view.begin("done")
-            driver.give_up_the_rest()
-            driver.write_trials_table(force=True)
-            if not driver.stop_requested:
-                defaults = full_config(config_class, {})
-                refused = driver.prices.refused
-                tracker.search_finished(
-                    conclude(run, spec, study, driver.scores, defaults, refused)
-                )
-        except StorageError as error:
-            raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
-        finally:
-            history.close()
-            tracker.close(timeout=30)
-            study.close()
-    return SearchResult(Run(run), interrupted=driver.stop_requested)
+    found: dict[str, Any] | None = None
+    page = ""
+    with contextlib.ExitStack() as tracking:
+        with run.lock(), silent_log():
+            study = SearchStudy(
+                run.study_path,
+                space,
+                sampler=spec.sampler,
+                sampler_options=spec.sampler_options,
+                seed=spec.seed,
+                starts=first,
+                earlier=take_over(run, spec.warm_start, space, first[0].config),
+                other_directions=[goal.direction for goal in others.goals],
+            )
+            study.reopen_cut()  # there is time again
+            others.restore(study.trials())
+            scheduler: Scheduler
+            if spec.against:
+                scheduler = pareto_asha.make_scheduler(spec, others)
+            elif spec.scheduler in NAMES:
+                scheduler = make_population(spec, space, config_class, study, run)
+            else:
+                scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+            scheduler.restore(study.reports(), study.stopped())
+            plan = spec.seed_plan(rungs_of(spec))
+            history = HistoryWriter(run.path)
+            health = make_health(spec) if spec.stop_rules else None
+            if health and (going_on := [asked.number for asked in study.unfinished()]):
+                health.restore(read_history(run.path), read_episodes(run.path), going_on)
+            view = SearchView(
+                name=run.name,
+                agent=spec.agent,
+                env=" + ".join(environments(spec.env)),
+                budget=spec.budget,
+                trials=spec.trials,
+                time_limit=spec.time_limit,
+                seeds=plan.most,
+                searched=list(space.dimensions),
+                started=started,
+            )
+            tracker = Tracker(run, spec, warn=view.message)
+            tracking.callback(tracker.close)
+            try:
+                with LiveScreen(view, mode=screen), ray_session(quiet=not ray_output):
+                    resources = Resources(
+                        spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency
+                    )
+                    driver = Driver(
+                        spec,
+                        run,
+                        study,
+                        scheduler,
+                        plan,
+                        history,
+                        tracker,
+                        view,
+                        others=others,
+                        health=health,
+                        slots=slots(resources),
+                        started=started,
+                    )
+                    with _interrupts(driver.request_stop):
+                        run_jobs(driver, resources, spec.retries, quiet=not ray_output)
+                view.begin("done")
+                driver.give_up_the_rest()
+                driver.write_trials_table(force=True)
+                if not driver.stop_requested:
+                    defaults = full_config(config_class, {})
+                    refused = driver.prices.refused
+                    found = conclude(run, spec, study, driver.scores, defaults, refused)
+            except StorageError as error:
+                raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
+            finally:
+                history.close()
+                study.close()
+        if found is not None:
+            if spec.report:
+                page = report_quietly(run.path)
+            tracker.search_finished(found)
+    return SearchResult(Run(run), driver.stop_requested, page)
 
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
+from rltune.tracking import Tracking
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0
@@ -21,7 +22,7 @@ MAX_STEPS_PER_ITERATION = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchSpec:
+class SearchSpec(Tracking):
     """A resolved search. Times are in seconds, budgets in environment steps."""
 
     agent: str
@@ -56,13 +57,11 @@ class SearchSpec:
     first_test_seed: int = FIRST_TEST_SEED
     device: str = "auto"
     controls: dict[str, Any] = field(default_factory=dict)
-    wandb: str = "auto"
-    wandb_project: str | None = None
-    wandb_entity: str | None = None
-    wandb_group: str | None = None
+    report: bool = True
     import_path: str = "."
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _at_least("--budget", self.budget, 1)
         _at_least("--evaluations", self.evaluations, 1)
         _at_least("--eval-episodes", self.eval_episodes, 1)
@@ -94,8 +93,6 @@ class SearchSpec:
                 raise UserError(f"--{name.replace('_', '-')} must be above 0, not {value:g}.")
         if self.gpus_per_trial < 0:
             raise UserError(f"--gpus-per-trial must be 0 or more, not {self.gpus_per_trial:g}.")
-        if self.wandb not in ("auto", "online", "offline", "off"):
-            raise unknown("wandb mode", self.wandb, ("auto", "online", "offline", "off"), "--wandb")
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SearchSpec:

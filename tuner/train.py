@@ -20,7 +20,7 @@ from rltune.history import HistoryWriter
 from rltune.learners import agent_type, with_config
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
-from rltune.tracking import Tracker
+from rltune.tracking import Tracker, Tracking
 from rltune.train_progress import TrainProgress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSpec:
+class TrainSpec(Tracking):
     """A resolved training, as run.yaml holds it."""
 
     agent: str
@@ -49,12 +49,9 @@ class TrainSpec:
     eval_freq: int | None = None
     eval_episodes: int = 10
     controls: dict[str, Any] = field(default_factory=dict)
-    wandb: str = "auto"
-    wandb_project: str | None = None
-    wandb_entity: str | None = None
-    wandb_group: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
         if self.eval_freq is not None:
             least["eval_freq"] = 1
@@ -237,15 +234,7 @@ class _Training:
         self.history = HistoryWriter(run)
         self.history.rewind(0, spec.seed, self.state.iteration)
         self.progress = TrainProgress(spec.total_timesteps, plain)
-        self.tracker = Tracker(
-            run,
-            dataclasses.asdict(spec),
-            spec.wandb,
-            spec.wandb_project,
-            spec.wandb_entity,
-            spec.wandb_group,
-            warn=self.progress.note,
-        )
+        self.tracker = Tracker(run, spec, warn=self.progress.note)
         self.last: Evaluation | None = None
         self.interrupted = False
         self.saved_at, self.save_cost = time.monotonic(), 0.0

@@ -22,11 +22,13 @@ POPULATION: dict[str, Any] = {
     "trials": 5,
     "screen": "none",
     "name": "run",
+    "report": False,
 }
 
 
 def search(folder: Path, space: dict[str, Any] = SPACE, **options: Any) -> rltune.SearchResult:
-    values = {"budget": 900, "trials": 6, "wandb": "off", "screen": "none", "name": "run"} | options
+    values: dict[str, Any] = {"budget": 900, "trials": 6, "screen": "none", "name": "run"}
+    values |= {"wandb": "off", "report": False, **options}
     env = values.pop("env", "toy:ToyEnv")
     return rltune.Search("toy:ToyAgent", env, space, storage_path=folder, **values).run()
 

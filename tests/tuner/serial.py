@@ -34,7 +34,7 @@ class Serial:
 
     def __init__(self, folder: Path, slots: int = 2, **options: Any) -> None:
         if not (folder / "run").exists():
-            search = Search(storage_path=folder, name="run", wandb="off", **options)
+            search = Search(storage_path=folder, name="run", wandb="off", report=False, **options)
             RunDir.create(search.path, search.spec.to_dict())
         self.run = RunDir.open(folder / "run")
         self.spec = spec = SearchSpec.from_dict(self.run.spec)

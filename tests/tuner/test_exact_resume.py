@@ -93,7 +93,14 @@ def death(monkeypatch: pytest.MonkeyPatch, no_ray: None) -> Death:
 
 def start(folder: Path, **options: Any) -> rltune.SearchResult:
     values = {"budget": 90, "evaluations": 9, "trials": 12, "eval_episodes": 1, "finalists": 2}
-    values |= {"test_seeds": 3, "wandb": "off", "screen": "none", "name": "run", **options}
+    values |= {
+        "test_seeds": 3,
+        "wandb": "off",
+        "report": False,
+        "screen": "none",
+        "name": "run",
+        **options,
+    }
     agent, space = values.pop("agent", "toy:ToyAgent"), values.pop("space", SPACE)
     search = rltune.Search(agent, "toy:ToyEnv", space, storage_path=folder, **values)  # type: ignore[arg-type]
     return search.run()

@@ -39,7 +39,14 @@ MACHINE = re.compile("time|timestamp|.*second.*|memory.*|trial|role|cpu_time")
 def run(toy_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search of PPO's learning rate; its winner is whoever won."""
     options: dict[str, Any] = {"budget": 768, "trials": 2, "evaluations": 3, "eval_episodes": 2}
-    options |= {"test_seeds": 2, "finalists": 1, "wandb": "off", "screen": "none", "name": "run"}
+    options |= {
+        "test_seeds": 2,
+        "finalists": 1,
+        "wandb": "off",
+        "report": False,
+        "screen": "none",
+        "name": "run",
+    }
     options |= {"controls": {"target_reward": 400.0}, "env_kwargs": {"sutton_barto_reward": False}}
     folder = tmp_path_factory.mktemp("search")
     return rltune.Search("ppo", "CartPole-v1", SPACE, storage_path=folder, **options).run().path

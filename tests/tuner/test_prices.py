@@ -98,7 +98,7 @@ def test_the_driver_starts_no_trial_that_it_has_no_time_for(
     space = {"space": {"quality": {"uniform": [0, 1]}, "sleep": {"choice": [0.01, 1.0]}}}
     search = rltune.Search(
         "toy:ToyAgent", "toy:ToyEnv", space, budget=900, trials=30, time_limit=3600, wandb="off",
-        tournament=False, sampler="random", storage_path=tmp_path, name="run",
+        report=False, tournament=False, sampler="random", storage_path=tmp_path, name="run",
     )  # fmt: skip
     spec = search.spec
     run = RunDir.create(search.path, spec.to_dict())

@@ -379,7 +379,14 @@ def test_agents_with_a_replay_keep_it(tmp_path: Path, name: str) -> None:
 
 
 def search(folder: Path, **options: Any) -> rltune.SearchResult:
-    values = {"budget": 600, "trials": 3, "evaluations": 3, "eval_episodes": 3, "wandb": "off"}
+    values = {
+        "budget": 600,
+        "trials": 3,
+        "evaluations": 3,
+        "eval_episodes": 3,
+        "wandb": "off",
+        "report": False,
+    }
     values |= {"screen": "none", "name": "run", "tournament": False} | options
     return rltune.Search("rllib:PPO", "CartPole-v1", SPACE, storage_path=folder, **values).run()
 
@@ -408,7 +415,7 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     code = (
         f"import rltune; rltune.Search('rllib:PPO', 'CartPole-v1', {SPACE!r}, budget=3000, "
         f"trials=3, wandb='off', storage_path={str(tmp_path)!r}, name='run', screen='plain', "
-        "tournament=False).run()"
+        "report=False, tournament=False).run()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -155,7 +155,7 @@ def test_wandb_has_every_training_of_a_search(
     for _, rows in history.groupby(["trial", "seed"]):
         trial, seed, role = rows.iloc[0][["trial", "seed", "role"]]
         run = searched[f"trial-{trial}" if role == "tune" else f"trial-{trial}-seed-{seed}"]
-        assert run["run"].run_group == "run"
+        assert run["run"].run_group == ("run" if role == "tune" else f"run trial-{trial}")
         assert run["run"].job_type == role
         assert [row["env_steps"] for row in run["history"]] == list(rows["env_steps"])
         assert run["summary"]["state"] in ("COMPLETE", "PRUNED")

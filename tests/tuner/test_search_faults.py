@@ -155,7 +155,7 @@ def test_an_agent_whose_policy_collapses_is_stopped(tmp_path: Path) -> None:
         "fixed": small,
         "start": [{"learning_rate": 1.0}, {"learning_rate": 1e-3}],
     }
-    options = {"budget": 9000, "trials": 4, "wandb": "off", "screen": "none"}
+    options = {"budget": 9000, "trials": 4, "wandb": "off", "report": False, "screen": "none"}
     search = rltune.Search(
         "ppo",
         "CartPole-v1",
@@ -250,7 +250,7 @@ import sys
 sys.path.insert(0, {here!r})
 import rltune
 rltune.Search("toy:ToyAgent", "toy:ToyEnv", {space!r}, budget=900, trials=10, wandb="off",
-              storage_path={folder!r}, name="run", screen="plain", test_seeds=2).run()
+              storage_path={folder!r}, report=False, name="run", screen="plain", test_seeds=2).run()
 """
 
 

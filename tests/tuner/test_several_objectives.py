@@ -34,7 +34,14 @@ def trade(folder: Path, **options: Any) -> rltune.SearchResult:
     """Search with all points of a grid, unless told otherwise."""
     values: dict[str, Any] = {"budget": 300, "evaluations": 3, "eval_episodes": 1}
     values |= {"trials": 7, "sampler": "grid", "scheduler": "none", "against": ["-price"]}
-    values |= {"wandb": "off", "screen": "none", "name": "run", "space": TRADE, **options}
+    values |= {
+        "wandb": "off",
+        "report": False,
+        "screen": "none",
+        "name": "run",
+        "space": TRADE,
+        **options,
+    }
     return rltune.Search("toy_trade:TradeAgent", "toy:ToyEnv", storage_path=folder, **values).run()
 
 

@@ -104,7 +104,7 @@ def test_what_needs_one_environment_is_refused(tmp_path: Path) -> None:
 def test_a_search_on_two_environments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = rltune.Search(
         "toy:ToyAgent", TOYS, SPACE, budget=1800, trials=5, storage_path=tmp_path, name="run",
-        wandb="off", screen="none", test_seeds=2, finalists=2, objective="last",
+        wandb="off", report=False, screen="none", test_seeds=2, finalists=2, objective="last",
     )  # fmt: skip
     result = search.run()
     check_history(result.history())

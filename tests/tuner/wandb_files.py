@@ -40,7 +40,13 @@ def offline_runs(run: Path) -> dict[str, dict[str, Any]]:
     """Return what `wandb sync` would send: by run name."""
     found = {}
     for file in (run / "wandb").glob("offline-run-*/*.wandb"):
-        about: dict[str, Any] = {"history": [], "summary": {}, "exit": None, "metrics": {}}
+        about: dict[str, Any] = {
+            "history": [],
+            "summary": {},
+            "exit": None,
+            "metrics": {},
+            "artifacts": {},
+        }
         for record in log_records(file):
             kind = record.WhichOneof("record_type")
             if kind == "run":
@@ -51,6 +57,9 @@ def offline_runs(run: Path) -> dict[str, dict[str, Any]]:
                 about["history"].append({k: v for k, v in row.items() if not k.startswith("_")})
             elif kind == "summary":
                 about["summary"] |= values(record.summary.update)
+            elif kind == "artifact":
+                made = record.artifact
+                about["artifacts"][made.name] = {e.path for e in made.manifest.contents}
             elif kind == "metric":
                 metric = record.metric
                 about["metrics"][metric.name or metric.glob_name] = metric.step_metric

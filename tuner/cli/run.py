@@ -163,7 +163,22 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
     files.add_argument("--wandb-entity", metavar="NAME")
     files.add_argument("--wandb-group", metavar="NAME")
+    add_trackers(files)
     _add_output(run)
+
+
+def add_trackers(files: argparse._ArgumentGroup) -> None:
+    """Add the flags of the trackers beside wandb."""
+    files.add_argument(
+        "--tensorboard", action="store_true", default=None, help="into tensorboard/ of the run"
+    )
+    files.add_argument(
+        "--mlflow",
+        nargs="?",
+        const="",
+        metavar="URI",
+        help="default: MLFLOW_TRACKING_URI, else mlflow.db beside the runs",
+    )
 
 
 def _add_resume(subparsers: Any) -> None:
@@ -190,7 +205,11 @@ def _add_resume(subparsers: Any) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--no-report", dest="report", action="store_false", help="no page with figures at the end"
+        "--no-report",
+        dest="report",
+        action="store_false",
+        default=None,
+        help="no page with figures at the end",
     )
     parser.add_argument(
         "--plain", action="store_true", help="plain lines instead of the live screen"
@@ -241,6 +260,9 @@ PASSED_ON = (
     "wandb_project",
     "wandb_entity",
     "wandb_group",
+    "tensorboard",
+    "mlflow",
+    "report",
 )
 
 
@@ -258,7 +280,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         )
         print("\n".join(lines))
         return 0
-    return _report(search.run(), args.report)
+    return _report(search.run())
 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
@@ -322,21 +344,20 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             stop_rules=args.stop_rules,
             test_seeds=args.test_seeds,
             tournament=args.tournament,
-        ),
-        args.report,
+            report=args.report,
+        )
     )
 
 
-def _report(result: SearchResult, page: bool) -> int:
-    from rltune.reporting.report import report_quietly
+def _report(result: SearchResult) -> int:
     from rltune.show import show
 
     if result.interrupted:
         print(f"Stopped. Nothing is lost; go on with: rltune resume {result.path}", file=sys.stderr)
         return 130
     show(result.path)
-    if page:
-        print(report_quietly(result.path))
+    if result.page:
+        print(result.page)
     return 0
 
 

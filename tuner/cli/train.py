@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
+from rltune.cli.run import add_trackers
 from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def add_parser(subparsers: Any) -> None:
     files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
     files.add_argument("--wandb-entity", metavar="NAME")
     files.add_argument("--wandb-group", metavar="NAME")
+    add_trackers(files)
     files.add_argument("--plain", action="store_true", help="lines instead of a progress bar")
 
 
@@ -168,6 +170,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         wandb_project=args.wandb_project,
         wandb_entity=args.wandb_entity,
         wandb_group=args.wandb_group,
+        tensorboard=bool(args.tensorboard),
+        mlflow=args.mlflow,
     )
     result = train(spec, name=args.name, storage_path=args.storage_path, plain=args.plain)
     print_result(result)

@@ -1,0 +1,10 @@
+"""Curves in wandb, TensorBoard and MLflow: every trial a run, and one run for the search itself.
+
+The driver speaks to a `Tracker`; each backend lives in a process of its own (`feed`,
+``python -m rltune.tracking``) and speaks through its library's own client. Whatever a backend does
+there, waits for or dies of, the search goes on.
+"""
+
+from rltune.tracking.tracker import Tracker, Tracking
+
+__all__ = ["Tracker", "Tracking"]
