@@ -28,6 +28,7 @@ from rltune.scales import environments
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from rltune.reporting.charts import Chart
 
 FORMAT_VERSION = 1
 MAX_ENVS_IN_NAME = 3
@@ -512,6 +513,23 @@ class Run:
             what = "is not at its end" if self.spec.get("against") else "has one objective"
             raise UserError(f"{self.path} {what}: there is no front.")
         return Front.from_dict(data).frame()
+
+    def figures(self) -> dict[str, Chart]:
+        """Return the report's figures by name; a notebook shows them, ``save(folder)`` draws them.
+
+        What the run does not carry yet is left out.
+        """
+        from rltune.reporting.figures import charts
+        from rltune.summary import Summary
+
+        return {chart.name: chart for chart in charts(Summary(self))}
+
+    def _repr_html_(self) -> str:
+        """Show the answer in a notebook."""
+        from rltune.reporting.page import card
+        from rltune.summary import Summary
+
+        return card(Summary(self))
 
     def _read_yaml(self, name: str) -> dict[str, Any] | None:
         file = self.path / name

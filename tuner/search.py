@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rltune.asha import Scheduler
     from rltune.dimensions import Dimension
+    from rltune.reporting.charts import Chart
 
 DEFAULT_TRIALS = 20
 SCREENS = ("auto", "live", "plain", "none")
@@ -63,6 +64,13 @@ class SearchResult:
     def episodes(self) -> pd.DataFrame:
         """A row per finished episode."""
         return self.run.episodes()
+
+    def figures(self) -> dict[str, Chart]:
+        """The report's figures by name; a notebook shows them."""
+        return self.run.figures()
+
+    def _repr_html_(self) -> str:
+        return self.run._repr_html_()
 
     def front(self, against: str | None = None) -> pd.DataFrame:
         """A row per configuration that was compared in several objectives; see `Run.front`."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -120,17 +124,20 @@ class Chart:
 
     def save(self, folder: Path) -> Path:
         """Write a PNG and return its path."""
-        import matplotlib
         from rltune.rundir import atomic_write
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
+        path, picture = folder / f"{self.name}.png", self.png()
+        atomic_write(path, lambda temporary: Path(temporary).write_bytes(picture))
+        return path
+
+    def png(self) -> bytes:
+        """Return it as a PNG."""
+        from matplotlib.figure import Figure
 
         width = 4.2 * self.columns if self.columns > 1 else 7.0
-        figure, axes = pyplot.subplots(
-            self.rows, self.columns, figsize=(width, 3.2 * self.height / PANEL_HEIGHT * self.rows),
-            squeeze=False,
-        )  # fmt: skip
+        # No pyplot: in a notebook, its state is the user's.
+        figure = Figure(figsize=(width, 3.2 * self.height / PANEL_HEIGHT * self.rows))
+        axes = figure.subplots(self.rows, self.columns, squeeze=False)
         labels: set[str] = set()
         for axis, panel in zip(axes.flat, self.panels, strict=False):
             _draw(axis, panel, labels)
@@ -138,10 +145,18 @@ class Chart:
             axis.set_visible(False)
         figure.suptitle(self.title, fontsize=11)
         figure.tight_layout()
-        path = folder / f"{self.name}.png"
-        atomic_write(path, lambda temporary: figure.savefig(temporary, dpi=DPI, format="png"))
-        pyplot.close(figure)
-        return path
+        return _png(figure)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """Show it in a notebook: Plotly where that is understood, else the picture."""
+        figure = self.plotly()
+        figure["layout"] = {**figure["layout"], "title": {"text": self.title}}
+        figure["layout"]["margin"] = {**figure["layout"].get("margin", {}), "t": 70}
+        return {
+            "application/vnd.plotly.v1+json": json.loads(json.dumps(figure, cls=_encoder())),
+            "image/png": base64.b64encode(self.png()).decode("ascii"),
+            "text/plain": f"{self.title}. {self.says}",
+        }
 
 
 @dataclass(frozen=True)
@@ -170,26 +185,47 @@ class OptunaChart(Chart):
         result: dict[str, Any] = figure.to_plotly_json()
         return result
 
-    def save(self, folder: Path) -> Path:
-        """Write a PNG and return its path."""
+    def png(self) -> bytes:
+        """Return it as a PNG."""
         import warnings
 
-        import matplotlib
-        from rltune.rundir import atomic_write
-
-        matplotlib.use("Agg")
         from matplotlib import pyplot
         from optuna.visualization import matplotlib as drawn
 
-        with pyplot.rc_context(), warnings.catch_warnings():
+        with _without_window(), pyplot.rc_context(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Optuna calls its matplotlib figures experimental
             axes = getattr(drawn, self.plot)(self.study, params=list(self.params))
             figure = (axes.flat[0] if hasattr(axes, "flat") else axes).figure
             figure.set_size_inches(*((11, 9) if hasattr(axes, "flat") else (14, 6)))
-            path = folder / f"{self.name}.png"
-            atomic_write(path, lambda temporary: figure.savefig(temporary, dpi=DPI, format="png"))
             pyplot.close(figure)
-        return path
+            return _png(figure)
+
+
+@contextmanager
+def _without_window() -> Iterator[None]:
+    """Draw with pyplot where there may be no screen; a notebook keeps its own way of drawing."""
+    import matplotlib
+    from matplotlib import pyplot
+
+    before = matplotlib.get_backend(auto_select=False)
+    pyplot.switch_backend("agg")
+    try:
+        yield
+    finally:
+        if before is not None:
+            pyplot.switch_backend(before)
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, dpi=DPI, format="png")
+    return file.getvalue()
+
+
+def _encoder() -> Any:
+    from plotly.utils import PlotlyJSONEncoder
+
+    return PlotlyJSONEncoder
 
 
 # ------------------------------------------------------------------------------------------- Plotly

@@ -81,7 +81,7 @@ def html(summary: Summary, charts: Sequence[Chart], clip: Mapping[str, str] | No
     return template.render(
         title=f"{spec.get('agent')} on {spec.get('env')}",
         name=summary.run.name,
-        status={"unfinished": "stopped before its end"}.get(summary.status, summary.status),
+        status=status(summary),
         facts=facts(summary),
         refresh=REFRESH if summary.running else None,
         answered=(summary.answer or summary.front) is not None,
@@ -96,6 +96,25 @@ def html(summary: Summary, charts: Sequence[Chart], clip: Mapping[str, str] | No
         footer=f"rltune {rltune.__version__}. Made from the run directory alone.",
         # Plotly's own code, from the package that is installed.
         plotly=Markup(get_plotlyjs() if drawn else ""),
+    )
+
+
+def card(summary: Summary) -> str:
+    """Return the first screen as a piece of HTML for a notebook."""
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=True)
+    template = environment.from_string(files("rltune.reporting").joinpath("card.html").read_text())
+    spec = summary.spec
+    return template.render(
+        title=f"{spec.get('agent')} on {spec.get('env')}",
+        name=summary.run.name,
+        status=status(summary),
+        facts=facts(summary),
+        sentences=sentences(summary),
+        warnings=warnings(summary),
+        tables=tables(summary)[:1],
+        command=summary.command,
     )
 
 
@@ -127,6 +146,11 @@ def embedded(figure: Mapping[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------------------------------- the words
+
+
+def status(summary: Summary) -> str:
+    """Return how far the run has come."""
+    return {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
 
 
 def facts(summary: Summary) -> list[str]:
