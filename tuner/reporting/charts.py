@@ -118,12 +118,8 @@ class Chart:
         result: dict[str, Any] = figure.to_plotly_json()
         return result
 
-    def save(self, folder: Path) -> Path:
-        """Write a PNG and return its path."""
-        import matplotlib
-        from rltune.rundir import atomic_write
-
-        matplotlib.use("Agg")
+    def figure(self) -> Any:
+        """Return matplotlib's figure, one of pyplot's."""
         from matplotlib import pyplot
 
         width = 4.2 * self.columns if self.columns > 1 else 7.0
@@ -138,7 +134,17 @@ class Chart:
             axis.set_visible(False)
         figure.suptitle(self.title, fontsize=11)
         figure.tight_layout()
-        path = folder / f"{self.name}.png"
+        return figure
+
+    def save(self, folder: Path) -> Path:
+        """Write a PNG and return its path."""
+        import matplotlib
+        from rltune.rundir import atomic_write
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        figure, path = self.figure(), folder / f"{self.name}.png"
         atomic_write(path, lambda temporary: figure.savefig(temporary, dpi=DPI, format="png"))
         pyplot.close(figure)
         return path
