@@ -49,8 +49,8 @@ def environments(env: str) -> list[str]:
     return [part.partition("=")[0].strip() for part in env.split(",")]
 
 
-def parse_suite(env: str) -> list[Scale]:
-    """Return the environments with their scales.
+def parse_suite(env: str, flag: str = "--env") -> list[Scale]:
+    """Return the environments with their scales; ``flag`` is who gave them.
 
     Raises:
         UserError: a scale is missing or wrong, or an environment comes twice.
@@ -65,13 +65,13 @@ def parse_suite(env: str) -> list[Scale]:
             scale = Scale(name, math.nan, math.nan)
         if not (math.isfinite(scale.low) and math.isfinite(scale.high)) or scale.low == scale.high:
             raise UserError(
-                f"--env {part}: write ENV=LOW:HIGH, the return of a bad policy and that of a good "
+                f"{flag} {part}: write ENV=LOW:HIGH, the return of a bad policy and that of a good "
                 "one, such as Pendulum-v1=-1200:-200."
             )
         scales.append(scale)
     names = [scale.env for scale in scales]
     if len(set(names)) < len(names):
-        raise UserError(f"--env {env}: an environment comes twice.")
+        raise UserError(f"{flag} {env}: an environment comes twice.")
     return scales
 
 

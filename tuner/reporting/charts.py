@@ -112,7 +112,8 @@ class Chart:
         figure.update_layout(
             height=self.height * self.rows + 60, margin={"l": 50, "r": 15, "t": 30, "b": 40},
             template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-            legend={"orientation": "h", "y": -0.18 / self.rows - 0.02, "yanchor": "top"},
+            # Below the title of the axis, however high the chart is.
+            legend={"orientation": "h", "y": -60 / (self.height * self.rows), "yanchor": "top"},
             hovermode="closest", barmode="overlay",
         )  # fmt: skip
         result: dict[str, Any] = figure.to_plotly_json()

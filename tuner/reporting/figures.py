@@ -235,7 +235,7 @@ def learning_curves(summary: Summary) -> Chart | None:
             series.append(curve)
     if not series:
         return None
-    says = f"Interquartile means over test seeds{bands_say(min(counts))}"
+    says = f"Interquartile means over test seeds{bands_say(counts)}"
     panel = Panel("env_steps", "return of an evaluation", series)
     return Chart("learning-curves", "Learning curves of the finalists", says, [panel], height=380)
 

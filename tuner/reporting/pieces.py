@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,13 @@ def learning_curve(
     )  # fmt: skip
 
 
-def bands_say(seeds: int) -> str:
-    """Return what the bands are, or why there is none, with so few seeds."""
-    if seeds >= FEW_RUNS:
+def bands_say(seeds: Iterable[int]) -> str:
+    """Return what the bands are, or why there is none, of curves with so many seeds each."""
+    enough = {n >= FEW_RUNS for n in seeds}
+    if enough == {True}:
         return ", with 95 % bootstrap bands."
+    if True in enough:
+        return f", with 95 % bootstrap bands where there are {FEW_RUNS} seeds or more."
     return f". Bands are drawn from {FEW_RUNS} seeds on: fewer say little."
 
 
