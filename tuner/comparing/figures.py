@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,7 @@ def curves(
     if axis not in AXES:
         raise unknown("axis", axis, AXES, "--axis")
     unit, seconds = _time_unit(entries, until) if axis == "time" else ("", 1.0)
-    panels, seeds, timeless = [], [], []
+    panels, seeds, timeless, apart = [], [], [], []
     for env in dict.fromkeys(one.env for one in entries):
         series = []
         for entry in (one for one in entries if one.env == env):
@@ -89,9 +88,11 @@ def curves(
                 for leg in legs
             ]  # fmt: skip
             found = learning_curve(drawn, entry.label, _colour(labels, entry.label))
-            if found is not None:
-                series.append(found)
-                seeds.append(len(legs))
+            if found is None:
+                apart.append(entry.label)
+                continue
+            series.append(found)
+            seeds.append(len(legs))
         if series:
             title = METRICS.get(metric, metric)
             panels.append(Panel(unit or "env_steps", title, series, title=env))
@@ -105,6 +106,8 @@ def curves(
         says += " would be another."
     if timeless:
         says += f" Not shown, for want of times: {', '.join(dict.fromkeys(timeless))}."
+    if apart:
+        says += f" Not shown, for its seeds have no point in common: {', '.join(apart)}."
     return Chart("curves", "Learning curves", says, panels, columns=_columns(panels), height=340)
 
 
@@ -215,12 +218,12 @@ def _colour(labels: Sequence[str], label: str) -> str:
 
 
 def _time_unit(entries: Sequence[Entry], until: float | None) -> tuple[str, float]:
-    """Return the unit in which the longest training is a handy number, and its seconds."""
-    legs = [one.curve.until(until).seconds for entry in entries for one in entry.trainings]
-    longest = max(
-        (float(leg[-1]) for leg in legs if leg is not None and len(leg)), default=math.nan
-    )
+    """Return the unit in which the longest curve is a handy number, and its seconds."""
+    ends = []
+    for entry in entries:
+        legs = [one.curve.until(until).seconds for one in entry.trainings]
+        ends.append(min((leg[-1] for leg in legs if leg is not None and len(leg)), default=0.0))
     for unit, seconds in (("hours", 3600.0), ("minutes", 60.0)):
-        if longest >= 2 * seconds:
+        if max(ends) >= 2 * seconds:
             return unit, seconds
     return "seconds", 1.0
