@@ -193,7 +193,7 @@ def improvements(found: Comparison) -> Chart | None:
                             "an environment")  # fmt: skip
     panel = replace(panel, marks=[(0.5, "")])
     return Chart("improvement", "Probability of improvement", says, [panel],
-                 height=130 + 30 * len(rows))  # fmt: skip
+                 height=200 + 30 * len(rows))  # fmt: skip
 
 
 def _on_each(found: Comparison, pair: Pair) -> dict[str, float]:

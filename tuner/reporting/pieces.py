@@ -14,6 +14,7 @@ from rltune.stats import FEW_RUNS, Estimate, bootstrap_interval, iqm
 
 Array = npt.NDArray[np.float64]
 MOST_POINTS = 60  # of a curve: each has a bootstrap of its own
+BELOW = 0.18  # of a line lie the single scores
 
 
 def learning_curve(
@@ -63,12 +64,12 @@ def estimates_panel(
     places = list(range(len(rows), 0, -1))
     ends: list[Any] = []
     heights: list[Any] = []
-    singles: list[tuple[float, int, str]] = []
+    singles: list[tuple[float, float, str]] = []
     for place, (_, scores, found) in zip(places, rows, strict=True):
         if math.isfinite(found.low) and math.isfinite(found.high):
             ends += [found.low, found.high, None]
             heights += [place, place, None]
-        singles += [(v, place, text) for text, v in scores.items() if math.isfinite(v)]
+        singles += [(v, place - BELOW, text) for text, v in scores.items() if math.isfinite(v)]
     series = []
     if ends:
         series.append(Series("line", ends, heights, f"95 % interval of the {name}", BLUE))
