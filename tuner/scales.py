@@ -8,6 +8,7 @@ are left out.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,9 @@ def known_scale(env: str) -> Scale | None:
     if spec is None or spec.reward_threshold is None:
         return None
     try:
-        low = _random_return(gymnasium.make(env))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the environment's age
+            low = _random_return(gymnasium.make(env))
     except Exception:  # a simulator that isn't installed, or doesn't run here
         return None
     return Scale(env, float(f"{low:.3g}"), float(spec.reward_threshold))

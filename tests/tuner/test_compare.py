@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import rltune
+from rltune.against import Goal
 from rltune.agents.errors import UserError
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.comparing.figures import charts, plot_history
+from rltune.front import Front, Member
 from rltune.history import HistoryWriter
 from rltune.reporting.pieces import learning_curve
 from rltune.rundir import RunDir
+from rltune.stats import Estimate
 
 CONFIG = {"learning_rate": 0.001, "gamma": 0.99}
 
@@ -78,7 +81,7 @@ def two_agents(tmp_path: Path) -> list[str]:
 
 
 def test_seeds_of_an_agent_are_one_entry(two_agents: list[str]) -> None:
-    found = rltune.compare(two_agents)
+    found = rltune.compare(two_agents, scales={"CartPole-v1": (20, 475)})
     (one,) = found.environments
     ppo, a2c = one.rows
     assert (ppo.label, a2c.label) == ("ppo", "a2c")
@@ -96,10 +99,8 @@ def test_seeds_of_an_agent_are_one_entry(two_agents: list[str]) -> None:
         "a2c beyond chance.",
     )
     assert found.warnings == ()
-    assert one.scale is not None
-    assert one.scale.high == 475
-    low = one.scale.low
-    assert a2c.optimality_gap == pytest.approx(1 - (0.9 * 120 - low) / (475 - low))
+    assert a2c.optimality_gap == pytest.approx(1 - (0.9 * 120 - 20) / (475 - 20))
+    assert rltune.compare(two_agents).environments[0].rows[1].optimality_gap is None
 
 
 def test_objective_and_until(two_agents: list[str]) -> None:
@@ -134,8 +135,9 @@ def test_few_seeds_and_other_lengths_are_said(tmp_path: Path) -> None:
 def test_a_diverged_training_is_the_worst_there_is(tmp_path: Path) -> None:
     paths = [make_training(tmp_path, "ppo", seed, 500) for seed in range(4)]
     paths.append(make_training(tmp_path, "ppo", 4, 500, diverged=1.0))
-    found = rltune.compare(paths)
+    found = rltune.compare(paths, scales={"CartPole-v1": (500, 0)})  # even of costs
     (row,) = found.environments[0].rows
+    assert row.optimality_gap == math.inf
     assert row.scores[4] == -math.inf
     assert row.iqm.low == -math.inf
     assert "1 training of ppo diverged or failed" in " ".join(found.warnings)
@@ -206,6 +208,24 @@ def test_of_a_search_that_finds_nothing_the_answer_is_the_defaults(tmp_path: Pat
     assert min(row.scores) == -math.inf
 
 
+def test_of_a_front_the_highest_return_counts(tmp_path: Path) -> None:
+    search = make_search(tmp_path)
+    (search / "best" / "answer.yaml").unlink()
+    members = [
+        Member(
+            trial=trial, origins=(origin,), config={}, tuning={},
+            scores={"eval_return": {100 + k: value for k in range(5)}},
+            estimates={"eval_return": Estimate(value, value, value)},
+        )
+        for trial, origin, value in ((4, "sampler", 480.0), (0, "default", 300.0))
+    ]  # fmt: skip
+    found = Front(goals=(Goal("eval_return", minimize=False),), members=tuple(members), tested=True)
+    RunDir.open(search).write_yaml("best/front.yaml", found.to_dict())
+    tuned, default = rltune.compare([search], defaults=True).environments[0].rows
+    assert (tuned.label, tuned.scores) == ("ppo tuned", (480, 470, 475, 490, 485))
+    assert (default.label, len(default.scores)) == ("ppo defaults", 5)
+
+
 def test_several_environments_are_put_together(tmp_path: Path) -> None:
     for env, low in (("CartPole-v1", 300.0), ("Acrobot-v1", -200.0)):
         for seed in range(5):
@@ -229,6 +249,7 @@ def test_several_environments_are_put_together(tmp_path: Path) -> None:
 
     make_training(tmp_path, "td3", 0, -300, env="Pendulum-v1")
     found = rltune.compare(tmp_path / "runs")
+    assert [one.scale and one.scale.high for one in found.environments] == [-100, 475, None]
     assert found.overall is None
     said = " ".join(found.warnings)
     assert "Which return solves Pendulum-v1? With --scale Pendulum-v1=LOW:HIGH" in said

@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--metric",
         default="eval_return",
-        help="of the evaluations; mean_reward: of training episodes; -NAME: lower is better "
+        help="of the evaluations; mean_reward: of training episodes; =-NAME: lower is better "
         "(default eval_return)",
     )
     parser.add_argument(
@@ -57,8 +57,8 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="ENV=LOW:HIGH",
-        help="the returns that count as 0 and as 1 (default: of random actions, and gymnasium's "
-        "solving return); may be repeated",
+        help="the returns that count as 0 and as 1 (default, with several environments: of "
+        "random actions, and gymnasium's solving return); may be repeated",
     )
     parser.add_argument("--env", help="the environment of logs that don't say it")
     parser.add_argument(

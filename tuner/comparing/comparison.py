@@ -165,8 +165,8 @@ def compare(
             makes lower better
         objective: what of a training's evaluations is its score, as in `rltune run --objective`
         until: only what was reached up to so many env_steps
-        scales: environment -> the returns that count as 0 and as 1; by default what random
-            actions get, and gymnasium's solving return
+        scales: environment -> the returns that count as 0 and as 1; with several environments by
+            default what random actions get, and gymnasium's solving return
         env: the environment of logs that don't say it
         defaults: of searches the agents' defaults, too
 
@@ -225,7 +225,8 @@ def _scales(
             found[name] = Scale(name, *given[name])
             continue
         told = [t.scale for one in entries if one.env == name for t in one.trainings if t.scale]
-        found[name] = told[0] if told else known_scale(name)
+        # To find it out takes seconds of random actions: only where scores are to be averaged.
+        found[name] = told[0] if told else known_scale(name) if len(envs) > 1 else None
     return found
 
 
