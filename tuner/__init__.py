@@ -3,6 +3,7 @@
 `Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
 `report` writes its page, `export` its winner for others, `importances` says which hyperparameters
 mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done.
+`compare` puts several runs side by side, `plot_history` draws their learning curves.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rltune.comparing.comparison import compare
+    from rltune.comparing.figures import plot_history
     from rltune.exported import export
     from rltune.importance import importances
     from rltune.presets import preset
@@ -28,9 +31,11 @@ __all__ = [
     "SearchResult",
     "Space",
     "__version__",
+    "compare",
     "export",
     "importances",
     "open",
+    "plot_history",
     "preset",
     "replay",
     "report",
@@ -42,9 +47,11 @@ _HOMES = {
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
+    "compare": ("rltune.comparing.comparison", "compare"),
     "export": ("rltune.exported", "export"),
     "importances": ("rltune.importance", "importances"),
     "open": ("rltune.rundir", "open_run"),
+    "plot_history": ("rltune.comparing.figures", "plot_history"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),
     "report": ("rltune.reporting.report", "report"),

@@ -526,10 +526,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Show the answer in a notebook."""
-        from rltune.reporting.page import card
+        from rltune.reporting import page
         from rltune.summary import Summary
 
-        return card(Summary(self))
+        return page.of_run(Summary(self)).card()
 
     def _read_yaml(self, name: str) -> dict[str, Any] | None:
         file = self.path / name

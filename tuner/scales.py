@@ -8,6 +8,7 @@ are left out.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
+    import gymnasium
     from rltune.agents.controls import Controls
 
 HELP = "gymnasium id, or module:Class of your own; several at once: ENV,ENV or ENV=LOW:HIGH,..."
@@ -48,8 +50,8 @@ def environments(env: str) -> list[str]:
     return [part.partition("=")[0].strip() for part in env.split(",")]
 
 
-def parse_suite(env: str) -> list[Scale]:
-    """Return the environments with their scales.
+def parse_suite(env: str, flag: str = "--env") -> list[Scale]:
+    """Return the environments with their scales; ``flag`` is who gave them.
 
     Raises:
         UserError: a scale is missing or wrong, or an environment comes twice.
@@ -64,13 +66,13 @@ def parse_suite(env: str) -> list[Scale]:
             scale = Scale(name, math.nan, math.nan)
         if not (math.isfinite(scale.low) and math.isfinite(scale.high)) or scale.low == scale.high:
             raise UserError(
-                f"--env {part}: write ENV=LOW:HIGH, the return of a bad policy and that of a good "
+                f"{flag} {part}: write ENV=LOW:HIGH, the return of a bad policy and that of a good "
                 "one, such as Pendulum-v1=-1200:-200."
             )
         scales.append(scale)
     names = [scale.env for scale in scales]
     if len(set(names)) < len(names):
-        raise UserError(f"--env {env}: an environment comes twice.")
+        raise UserError(f"{flag} {env}: an environment comes twice.")
     return scales
 
 
@@ -106,11 +108,30 @@ def completed(env: str) -> str:
     return ",".join(str(scale) for scale in parse_suite(",".join(full)))
 
 
+def known_scale(env: str) -> Scale | None:
+    """Return the scale of gymnasium's own environment, or None where it knows no solving return.
+
+    Plain gymnasium: nothing of the environment's name is imported, and no learner.
+    """
+    import gymnasium
+
+    spec = None if ":" in env else gymnasium.registry.get(env)
+    if spec is None or spec.reward_threshold is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the environment's age
+            low = _random_return(gymnasium.make(env))
+    except Exception:  # a simulator that isn't installed, or doesn't run here
+        return None
+    return Scale(env, float(f"{low:.3g}"), float(spec.reward_threshold))
+
+
 def _known_scale(env: str) -> Scale:
     import gymnasium
-    from rltune.agents.make_env import is_own
+    from rltune.agents.make_env import is_own, make_env
 
-    low = _random_return(env)
+    low = _random_return(make_env(env))
     high = None if is_own(env) else gymnasium.spec(env).reward_threshold
     if high is None:
         raise UserError(
@@ -120,23 +141,20 @@ def _known_scale(env: str) -> Scale:
     return Scale(env, float(f"{low:.3g}"), float(high))
 
 
-def _random_return(env: str) -> float:
+def _random_return(env: gymnasium.Env[Any, Any]) -> float:
     """Return the mean return of random actions."""
-    from rltune.agents.make_env import make_env
-
-    made = make_env(env)
-    made.action_space.seed(0)
+    env.action_space.seed(0)
     returns: list[float] = []
     steps = 0
     for seed in range(RANDOM_EPISODES):
-        made.reset(seed=seed)
+        env.reset(seed=seed)
         total, ended = 0.0, False
         while not ended:
-            _, reward, terminated, truncated, _ = made.step(made.action_space.sample())
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
             total, steps = total + float(reward), steps + 1
             ended = terminated or truncated or steps >= RANDOM_STEPS
         returns.append(total)
         if steps >= RANDOM_STEPS:
             break
-    made.close()  # type: ignore[no-untyped-call]
+    env.close()  # type: ignore[no-untyped-call]
     return math.fsum(returns) / len(returns)

@@ -48,12 +48,18 @@ def show(
         json.dump(summary.to_dict(), sys.stdout, indent=2, ensure_ascii=False)
         print()
         return
-    console = console or Console(color_system=None if plain else "auto", highlight=False)
-    console.width = min(console.width, WIDEST)
+    console = console or make_console(plain)
     if summary.kind == "train":
         _Training(summary, console).show()
     else:
         _Search(summary, console).show()
+
+
+def make_console(plain: bool = False) -> Console:
+    """Return a console that is no wider than sentences can be read; ``plain`` without colours."""
+    console = Console(color_system=None if plain else "auto", highlight=False)
+    console.width = min(console.width, WIDEST)
+    return console
 
 
 def show_learning_front(
@@ -69,7 +75,7 @@ def show_learning_front(
         print(frame.to_json(orient="records", indent=2))
         return
     console = Console(color_system=None if plain else "auto", highlight=False)
-    table = _table("env_steps", "trial", "objective", "on test seeds", "seeds", numbers_from=0)
+    table = plain_table("env_steps", "trial", "objective", "on test seeds", "seeds", numbers_from=0)
     for row in frame.to_dict("records"):
         test = "-"
         if row["seeds"]:
@@ -81,27 +87,14 @@ def show_learning_front(
     console.print(Text("Chosen for these values on tuning seeds: expect less on others.", "yellow"))
 
 
-class _Page:
-    """A page of titled sections."""
+class Sheet:
+    """A page of titled sections in the terminal."""
 
-    def __init__(self, summary: Summary, console: Console) -> None:
-        self.summary = summary
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.place = shlex.quote(_short_path(summary.path))
-
-    def title(self, facts: Iterable[str]) -> None:
-        summary = self.summary
-        line = Text.assemble(
-            ("rltune", "bold cyan"),
-            (f"  {summary.spec.get('agent')} on {summary.spec.get('env')}", "bold"),
-            (f"  {summary.run.name}", "dim"),
-        )
-        self.print(line)
-        style = {"running": "cyan", "finished": "green", "unfinished": "yellow"}
-        words = {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
-        self.print(Text.assemble((words, style[summary.status]), *(f" · {fact}" for fact in facts)))
 
     def section(self, name: str, note: str = "") -> None:
+        """Print the title of a section."""
         self.print("")
         self.print(Text.assemble((name, "bold"), (f"   {note}" if note else "", "dim")))
 
@@ -120,6 +113,27 @@ class _Page:
             line.rstrip()
             self.console.print(line, soft_wrap=True)
 
+
+class _Page(Sheet):
+    """What all runs have."""
+
+    def __init__(self, summary: Summary, console: Console) -> None:
+        super().__init__(console)
+        self.summary = summary
+        self.place = shlex.quote(_short_path(summary.path))
+
+    def title(self, facts: Iterable[str]) -> None:
+        summary = self.summary
+        line = Text.assemble(
+            ("rltune", "bold cyan"),
+            (f"  {summary.spec.get('agent')} on {summary.spec.get('env')}", "bold"),
+            (f"  {summary.run.name}", "dim"),
+        )
+        self.print(line)
+        style = {"running": "cyan", "finished": "green", "unfinished": "yellow"}
+        words = {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
+        self.print(Text.assemble((words, style[summary.status]), *(f" · {fact}" for fact in facts)))
+
     def commands(self, commands: Iterable[tuple[str, str]]) -> None:
         """Print commands with what they do; never folded, to be copied."""
         self.section("Next")
@@ -129,7 +143,7 @@ class _Page:
 
     def files(self, files: Iterable[tuple[str, str]]) -> None:
         self.section("Files", f"in {self.place}")
-        table = _table("", "")
+        table = plain_table("", "")
         for name, what in files:
             if (self.summary.path / name).exists():
                 table.add_row(name, Text(what, "dim"))
@@ -198,7 +212,7 @@ class _Search(_Page):
         note = "interquartile means on test seeds, 95 % interval" if front.tested else "as searched"
         self.section("Front", note)
         names = [goal.name + (" (less is better)" if goal.minimize else "") for goal in front.goals]
-        table = _table("", *names)
+        table = plain_table("", *names)
         for one in front.members:
             cells = []
             for goal in front.goals:
@@ -216,7 +230,7 @@ class _Search(_Page):
     def _ranking(self, answer: Answer) -> None:
         seeds = max(len(one.scores) for one in answer.ranking)
         self.section("Ranking", f"on {plural(seeds, 'test seed')}, interquartile means")
-        table = _table("", "IQM", "95 % interval", "worst", "seeds", "tuning", numbers_from=1)
+        table = plain_table("", "IQM", "95 % interval", "worst", "seeds", "tuning", numbers_from=1)
         for one in answer.ranking:
             won = one.trial == answer.winner
             mark = ">" if won else "=" if one.tied else " "
@@ -247,7 +261,7 @@ class _Search(_Page):
         changed = defaults is not None and any(
             not _same(value, defaults.get(name)) for name, value in shown.items()
         )
-        table = _table("", "value", *(["default"] if changed else []), "searched")
+        table = plain_table("", "value", *(["default"] if changed else []), "searched")
         for name, value in shown.items():
             row = [setting(value), _dimension(summary.searched.get(name))]
             if changed:
@@ -260,7 +274,7 @@ class _Search(_Page):
         if not len(summary.trials):
             return
         self.section("Trials")
-        table = _table("", "", "")
+        table = plain_table("", "", "")
         for state, (word, style) in STATES.items():
             if not summary.states.get(state):
                 continue
@@ -337,7 +351,7 @@ class _Training(_Page):
     def _scores(self) -> None:
         history = self.summary.history
         last = history.iloc[-1]
-        table = _table("", "", "")
+        table = plain_table("", "", "")
         evaluations = history.dropna(subset=["eval_return"])
         if len(evaluations):
             places = {"last": -1, "best": int(evaluations["eval_return"].argmax())}
@@ -352,13 +366,13 @@ class _Training(_Page):
         config = self.summary.spec.get("config") or {}
         if config:
             self.section("Configuration")
-            table = _table("", "")
+            table = plain_table("", "")
             for name, value in config.items():
                 table.add_row(name, setting(value))
             self.line(table)
 
 
-def _table(*columns: str, numbers_from: int = 99) -> Table:
+def plain_table(*columns: str, numbers_from: int = 99) -> Table:
     """Return a table without lines; the columns from ``numbers_from`` on are aligned right."""
     table = Table(
         box=None, show_header=any(columns), header_style="dim", padding=(0, 2, 0, 0), pad_edge=False

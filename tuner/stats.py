@@ -36,7 +36,7 @@ def iqm(scores: npt.ArrayLike) -> float:
     As in rliable, all runs and environments count together and ``int(0.25 * count)`` scores are
     left out at each end: of five runs one at each end, of three or fewer none.
     """
-    return float(_iqm_of_rows(np.asarray(scores, dtype=np.float64).reshape(1, -1))[0])
+    return float(iqm_of_rows(np.asarray(scores, dtype=np.float64).reshape(1, -1))[0])
 
 
 def bootstrap_interval(
@@ -90,10 +90,22 @@ def bootstrap_interval(
     picks = np.random.default_rng(seed).integers(runs, size=(n, runs, environments))
     drawn = columns[picks, np.arange(environments)].reshape(n, -1)
     if statistic is iqm:
-        estimates = _iqm_of_rows(drawn)
+        estimates = iqm_of_rows(drawn)
     else:
         estimates = np.array([statistic(row) for row in drawn])
 
+    return interval_of(statistic(values), estimates, runs, confidence)
+
+
+def interval_of(
+    value: float, estimates: Scores, runs: int, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Return the interval of ``value`` that its bootstrap ``estimates`` give, for so few runs.
+
+    `bootstrap_interval` says how, and how well it covers; shape (samples,).
+    """
+    if runs < 2:
+        return -math.inf, math.inf
     from scipy.stats import t  # late: it takes half a second to import
 
     reach = math.sqrt(runs / (runs - 1)) * float(t.ppf(0.5 + confidence / 2, runs - 1))
@@ -101,7 +113,7 @@ def bootstrap_interval(
         if not np.isfinite(estimates).all():
             return -math.inf, math.inf
         half = reach * float(estimates.std())
-        return statistic(values) - half, statistic(values) + half
+        return value - half, value + half
     tail = NormalDist().cdf(-reach)
     low = np.quantile(estimates, tail, method="lower")
     high = np.quantile(estimates, 1 - tail, method="higher")
@@ -175,7 +187,7 @@ def smallest_p_value(runs_a: int, runs_b: int) -> float:
     return 1 / math.comb(runs_a + runs_b, runs_a)
 
 
-def _iqm_of_rows(rows: Scores) -> Scores:
+def iqm_of_rows(rows: Scores) -> Scores:
     """Return the interquartile mean of each row; shape (rows, scores) -> (rows,)."""
     count = rows.shape[1]
     cut = int(0.25 * count)

@@ -208,11 +208,11 @@ class Summary:
         }
         if self.kind == "train":
             last = self.history.iloc[-1].to_dict() if len(self.history) else None
-            return _json_dict({**about, "config": self.spec.get("config"), "last": last})
+            return json_dict({**about, "config": self.spec.get("config"), "last": last})
         best = self.answer.winner if self.answer is not None else self.best and self.best[0]
         if self.front is not None and self.front.best is not None:
             best = self.front.best.trial
-        return _json_dict(
+        return json_dict(
             {
                 **about,
                 "budget": self.spec.get("budget"),
@@ -249,13 +249,14 @@ def cell_value(cell: Any) -> Any:
         return cell
 
 
-def _json_dict(values: Mapping[str, Any]) -> dict[str, Any]:
+def json_dict(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain JSON; a number that is not finite becomes null."""
     return {name: _jsonable(value) for name, value in values.items()}
 
 
 def _jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return _json_dict({str(key): one for key, one in value.items()})
+        return json_dict({str(key): one for key, one in value.items()})
     if isinstance(value, (list, tuple)):
         return [_jsonable(one) for one in value]
     if hasattr(value, "item"):

@@ -342,6 +342,8 @@ class _Training:
         }
         if evaluation is not None:
             row.update(evaluation.row())
+        if self.agent.diverged:
+            row["diverged"] = 1.0  # who reads the history alone must not take it for a success
         return row
 
     def _evaluated(self, evaluation: Evaluation) -> None:

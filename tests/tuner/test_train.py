@@ -156,6 +156,7 @@ def test_a_diverged_training_ends_and_says_so(
     assert result.exit_code == 1
     train_module.print_result(result)
     assert "diverged: non-finite" in capsys.readouterr().out
+    assert read_history(result.path)["diverged"].iloc[-1] == 1
     with pytest.raises(UserError, match="can't go on: it diverged"):
         resume_training(result.path)
 

@@ -15,8 +15,8 @@ from rltune.agents.errors import UserError
 
 # Modules; some hold several commands.
 COMMANDS = (
-    "run", "plan", "train", "play", "show", "report", "dashboard", "importances", "export",
-    "replay", "space",
+    "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
+    "export", "replay", "space",
 )  # fmt: skip
 
 

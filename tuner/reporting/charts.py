@@ -116,11 +116,18 @@ class Chart:
         figure.update_layout(
             height=self.height * self.rows + 60, margin={"l": 50, "r": 15, "t": 30, "b": 40},
             template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-            legend={"orientation": "h", "y": -0.18 / self.rows - 0.02, "yanchor": "top"},
+            # Below the title of the axis, however high the chart is.
+            legend={"orientation": "h", "y": -60 / (self.height * self.rows), "yanchor": "top"},
             hovermode="closest", barmode="overlay",
         )  # fmt: skip
         result: dict[str, Any] = figure.to_plotly_json()
         return result
+
+    def figure(self) -> Any:
+        """Return matplotlib's figure, one of pyplot's."""
+        from matplotlib import pyplot
+
+        return self._drawn(pyplot.figure())
 
     def save(self, folder: Path) -> Path:
         """Write a PNG and return its path."""
@@ -134,9 +141,11 @@ class Chart:
         """Return it as a PNG."""
         from matplotlib.figure import Figure
 
+        return _png(self._drawn(Figure()))  # no pyplot: in a notebook, its state is the user's
+
+    def _drawn(self, figure: Any) -> Any:
         width = 4.2 * self.columns if self.columns > 1 else 7.0
-        # No pyplot: in a notebook, its state is the user's.
-        figure = Figure(figsize=(width, 3.2 * self.height / PANEL_HEIGHT * self.rows))
+        figure.set_size_inches(width, 3.2 * self.height / PANEL_HEIGHT * self.rows)
         axes = figure.subplots(self.rows, self.columns, squeeze=False)
         labels: set[str] = set()
         for axis, panel in zip(axes.flat, self.panels, strict=False):
@@ -145,7 +154,7 @@ class Chart:
             axis.set_visible(False)
         figure.suptitle(self.title, fontsize=11)
         figure.tight_layout()
-        return _png(figure)
+        return figure
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Show it in a notebook: Plotly where that is understood, else the picture."""

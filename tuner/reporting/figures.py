@@ -25,7 +25,8 @@ from rltune.reporting.charts import (
     Panel,
     Series,
 )
-from rltune.stats import FEW_RUNS, bootstrap_interval, iqm
+from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
+from rltune.stats import Estimate
 from rltune.summary import Summary
 
 MOST_CURVES = 300  # of trials, in one chart
@@ -158,37 +159,23 @@ def test_scores(summary: Summary) -> Chart | None:
     answer = summary.answer
     if answer is None or not answer.ranking:
         return None
-    ranked = [one for one in answer.ranking[::-1] if math.isfinite(one.iqm)]
+    ranked = [one for one in answer.ranking if math.isfinite(one.iqm)]
     if not ranked:
         return None
-    places = list(range(1, len(ranked) + 1))
-    singles = [
-        (value, place, f"{one.label}, seed {seed}: {score(value)}")
-        for place, one in zip(places, ranked, strict=True)
-        for seed, value in one.scores.items()
-        if math.isfinite(value)
+    rows = [
+        (
+            one.label,
+            {f"{one.label}, seed {seed}: {score(v)}": v for seed, v in one.scores.items()},
+            Estimate(one.iqm, one.low, one.high),
+        )
+        for one in ranked
     ]
-    x, y, texts = zip(*singles, strict=True)
-    ends: list[Any] = []
-    heights: list[Any] = []
-    for place, one in zip(places, ranked, strict=True):
-        low, high = (one.low, one.high) if len(one.scores) > 1 else (one.iqm, one.iqm)
-        if math.isfinite(low) and math.isfinite(high):
-            ends += [low, high, None]
-            heights += [place, place, None]
-    series = [
-        Series("line", ends, heights, "95 % interval of the interquartile mean", BLUE),
-        Series("points", x, y, "a test seed", GREY, texts=texts, faint=True),
-        Series("points", [one.iqm for one in ranked], places, "interquartile mean", BLUE,
-               texts=[f"{one.label}: {score(one.iqm)}" for one in ranked]),
-    ]  # fmt: skip
-    best = ranked[-1]
+    panel = estimates_panel(_objective(summary), rows, "interquartile mean", "a test seed")
+    best = ranked[0]
     says = "Re-trained on seeds that the search never saw. "
     says += f"{best.label[0].upper()}{best.label[1:]} came out highest with {score(best.iqm)}. "
     says += "Intervals that overlap may still belong to different configurations: the answer "
     says += "rests on tests, not on this picture."
-    names = {place: one.label for place, one in zip(places, ranked, strict=True)}
-    panel = Panel(_objective(summary), "", series, y_ticks=names)
     return Chart("test-scores", "The finalists on test seeds", says, [panel],
                  height=140 + 34 * len(ranked))  # fmt: skip
 
@@ -240,34 +227,15 @@ def learning_curves(summary: Summary) -> Chart | None:
     series = []
     counts = set()
     for one, colour in zip(answer.ranking, COLOURS, strict=False):
-        table = rows[rows["trial"] == one.trial].pivot_table(
-            index="env_steps", columns="seed", values="eval_return"
-        )
-        # Agents may jump over a point: a curve is read where all seeds have a value.
-        table = table.interpolate(method="index").dropna()
-        if not len(table) or not len(table.columns):
-            continue
-        counts.add(len(table.columns))
-        values = table.to_numpy()
-        mean = [iqm(row) for row in values]
-        few = values.shape[1] < FEW_RUNS
-        band = None if few else [bootstrap_interval(row) for row in values]
-        series.append(
-            Series(
-                "line", table.index.tolist(), mean,
-                f"{one.label}, {plural(len(table.columns), 'seed')}", colour,
-                low=None if band is None else [low for low, _ in band],
-                high=None if band is None else [high for _, high in band],
-            )
-        )  # fmt: skip
+        mine = rows[rows["trial"] == one.trial]
+        curves = [(leg["env_steps"], leg["eval_return"]) for _, leg in mine.groupby("seed")]
+        curve = learning_curve(curves, f"{one.label}, {plural(len(curves), 'seed')}", colour)
+        if curve is not None:
+            counts.add(len(curves))
+            series.append(curve)
     if not series:
         return None
-    says = "Interquartile means over test seeds"
-    says += (
-        ", with 95 % bootstrap bands."
-        if min(counts) >= FEW_RUNS
-        else f". Bands are drawn from {FEW_RUNS} seeds on: fewer say little."
-    )
+    says = f"Interquartile means over test seeds{bands_say(counts)}"
     panel = Panel("env_steps", "return of an evaluation", series)
     return Chart("learning-curves", "Learning curves of the finalists", says, [panel], height=380)
 

@@ -14,6 +14,7 @@ from rltune.answer import Answer
 from rltune.formats import count, duration, plural, score, setting
 from rltune.front import Front
 from rltune.reporting.charts import Chart
+from rltune.reporting.clip import embedded as embedded_clip
 from rltune.summary import Summary
 
 STATES = {"COMPLETE": "whole budget", "PRUNED": "stopped early", "FAIL": "failed",
@@ -58,83 +59,101 @@ class Table:
         return "\n".join(lines)
 
 
-def html(summary: Summary, charts: Sequence[Chart], clip: Mapping[str, str] | None = None) -> str:
-    """Return the page; ``clip`` shows the winner (`rltune.reporting.clip.embedded`)."""
-    from jinja2 import Environment
-    from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What stands on a page: the answer first, then tables and charts.
 
-    environment = Environment(autoescape=True, trim_blocks=False)
-    template = environment.from_string(files("rltune.reporting").joinpath("page.html").read_text())
-    drawn = [
-        {
-            "name": chart.name,
-            "title": chart.title,
-            "says": chart.says,
-            "height": chart.height * chart.rows,
-            "wide": chart.is_wide,
-            "data": Markup(embedded(chart.plotly())),
-        }
-        for chart in charts
-    ]
+    Attributes:
+        facts: what was done, in a few words each
+        cards: the numbers of the first screen, each with name, value and note
+        command: to be copied
+        clip: of the winner (`rltune.reporting.clip.embedded`)
+        trials: a table to be sorted, at the end
+        refresh: seconds after which the page loads itself again
+    """
+
+    title: str
+    facts: Sequence[str]
+    heading: str
+    sentences: Sequence[str]
+    warnings: Sequence[str] = ()
+    cards: Sequence[Mapping[str, str]] = ()
+    command: str | None = None
+    clip: Mapping[str, str] | None = None
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = ()
+    trials: Table | None = None
+    refresh: int | None = None
+    made_from: str
+
+    @property
+    def footer(self) -> str:
+        """Who made it, and from what."""
+        return f"rltune {rltune.__version__}. Made from {self.made_from}."
+
+    def html(self) -> str:
+        """Return the page as one file that needs no network."""
+        from jinja2 import Environment
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+
+        environment = Environment(autoescape=True, trim_blocks=False)
+        source = files("rltune.reporting").joinpath("page.html").read_text()
+        drawn = [
+            {
+                "name": chart.name,
+                "title": chart.title,
+                "says": chart.says,
+                "height": chart.height * chart.rows,
+                "wide": chart.is_wide,
+                "data": Markup(embedded(chart.plotly())),
+            }
+            for chart in self.charts
+        ]
+        # Plotly's own code, from the package that is installed.
+        code = Markup(get_plotlyjs() if drawn else "")
+        return environment.from_string(source).render(page=self, charts=drawn, plotly=code)
+
+    def card(self) -> str:
+        """Return the first screen as a piece of HTML for a notebook."""
+        from jinja2 import Environment
+
+        source = files("rltune.reporting").joinpath("card.html").read_text()
+        return Environment(autoescape=True).from_string(source).render(page=self)
+
+    def markdown(self, *, pictures: bool = True) -> str:
+        """Return the answer, the tables and the pictures' names."""
+        parts = [f"# {self.title}", " · ".join(self.facts), *self.sentences]
+        if self.warnings:
+            parts.append("\n".join(f"- {warning}" for warning in self.warnings))
+        if self.command:
+            parts.append(f"```bash\n{self.command}\n```")
+        for table in self.tables:
+            parts += [f"## {table.title}", *([table.note] if table.note else []), table.markdown()]
+        for chart in self.charts if pictures else ():
+            parts += [f"## {chart.title}", f"![{chart.title}]({chart.name}.png)", chart.says]
+        return "\n\n".join(parts) + "\n"
+
+
+def of_run(summary: Summary, charts: Sequence[Chart] = ()) -> Page:
+    """Return the page of a run, with the clip of its winner if there is one."""
     spec = summary.spec
-    return template.render(
+    status = {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
+    return Page(
         title=f"{spec.get('agent')} on {spec.get('env')}",
-        name=summary.run.name,
-        status=status(summary),
-        facts=facts(summary),
-        refresh=REFRESH if summary.running else None,
-        answered=(summary.answer or summary.front) is not None,
+        facts=[summary.run.name, status, *facts(summary)],
+        heading="So far" if (summary.answer or summary.front) is None else "The answer",
         sentences=sentences(summary),
         warnings=warnings(summary),
         cards=cards(summary),
         command=summary.command,
-        clip=clip,
+        clip=embedded_clip(summary.path),
         tables=tables(summary),
-        charts=drawn,
+        charts=charts,
         trials=all_trials(summary),
-        footer=f"rltune {rltune.__version__}. Made from the run directory alone.",
-        # Plotly's own code, from the package that is installed.
-        plotly=Markup(get_plotlyjs() if drawn else ""),
+        refresh=REFRESH if summary.running else None,
+        made_from="the run directory alone",
     )
-
-
-def card(summary: Summary) -> str:
-    """Return the first screen as a piece of HTML for a notebook."""
-    from jinja2 import Environment
-
-    environment = Environment(autoescape=True)
-    template = environment.from_string(files("rltune.reporting").joinpath("card.html").read_text())
-    spec = summary.spec
-    return template.render(
-        title=f"{spec.get('agent')} on {spec.get('env')}",
-        name=summary.run.name,
-        status=status(summary),
-        facts=facts(summary),
-        sentences=sentences(summary),
-        warnings=warnings(summary),
-        tables=tables(summary)[:1],
-        command=summary.command,
-    )
-
-
-def markdown(summary: Summary, charts: Sequence[Chart]) -> str:
-    """Return the answer, the tables and the pictures' names."""
-    spec = summary.spec
-    parts = [
-        f"# {spec.get('agent')} on {spec.get('env')}",
-        f"`{summary.run.name}`: {summary.status}",
-    ]
-    parts += sentences(summary)
-    if warnings(summary):
-        parts.append("\n".join(f"- {warning}" for warning in warnings(summary)))
-    if summary.command:
-        parts.append(f"```bash\n{summary.command}\n```")
-    for table in tables(summary):
-        parts += [f"## {table.title}", *([table.note] if table.note else []), table.markdown()]
-    for chart in charts:
-        parts += [f"## {chart.title}", f"![{chart.title}]({chart.name}.png)", chart.says]
-    return "\n\n".join(parts) + "\n"
 
 
 def embedded(figure: Mapping[str, Any]) -> str:
@@ -146,11 +165,6 @@ def embedded(figure: Mapping[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------------------------------- the words
-
-
-def status(summary: Summary) -> str:
-    """Return how far the run has come."""
-    return {"unfinished": "stopped before its end"}.get(summary.status, summary.status)
 
 
 def facts(summary: Summary) -> list[str]:

@@ -6,8 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rltune.agents.errors import UserError
+from rltune.agents.errors import UserError, storage_error
 from rltune.reporting import clip, figures, page
+from rltune.reporting.page import Page
 from rltune.rundir import atomic_write, open_run
 from rltune.summary import Summary
 
@@ -25,14 +26,26 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
         UserError: there is no such run, or it is from a newer version.
     """
     summary = Summary(open_run(path))
-    folder = summary.path / "report"
-    folder.mkdir(exist_ok=True)
-    charts = figures.charts(summary)
+    return write(
+        page.of_run(summary, figures.charts(summary)), summary.path / "report", pictures=pictures
+    )
+
+
+def write(page: Page, folder: Path, *, pictures: bool = True) -> Path:
+    """Write index.html, summary.md and a PNG of each figure; return the page.
+
+    Raises:
+        UserError: the folder is a file, or may not be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder) from error
     if pictures:
-        for chart in charts:
+        for chart in page.charts:
             chart.save(folder)
-    _write(folder / "summary.md", page.markdown(summary, charts if pictures else []))
-    _write(folder / "index.html", page.html(summary, charts, clip.embedded(summary.path)))
+    atomic_write(folder / "summary.md", page.markdown(pictures=pictures))
+    atomic_write(folder / "index.html", page.html())
     return folder / "index.html"
 
 
@@ -47,7 +60,3 @@ def report_quietly(path: str | os.PathLike[str]) -> str:
         return f"\nReport  {report(path, pictures=False)}"
     except Exception as error:
         return f"\nThe report could not be written: {type(error).__name__}: {error}"
-
-
-def _write(path: Path, text: str) -> None:
-    atomic_write(path, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))

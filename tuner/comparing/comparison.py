@@ -1,0 +1,358 @@
+"""Compares entries on each environment and over all of them, with intervals."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rltune.agents.errors import UserError
+from rltune.aggregates import (
+    PROFILE_POINTS,
+    STATISTICS,
+    Profile,
+    aggregate,
+    performance_profile,
+    probability_of_improvement,
+)
+from rltune.comparing.entries import Entry, Runs, collect
+from rltune.comparing.trainings import EVALUATION
+from rltune.objectives import DEFAULT, parse_objective
+from rltune.scales import Scale, known_scale, parse_suite
+from rltune.stats import (
+    Estimate,
+    bootstrap_interval,
+    iqm,
+    p_value_better,
+    significance,
+)
+from rltune.summary import json_dict
+
+LEAST_SEEDS = 3  # for an interval: two say next to nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An entry on one environment; a score of -inf is a training that diverged."""
+
+    entry: Entry
+    scores: tuple[float, ...]
+    iqm: Estimate  # without ends where there are too few seeds
+    mean: float
+    median: float
+    optimality_gap: float | None  # None: no scale is known
+    env_steps: tuple[int, int]  # the fewest and the most of its trainings
+
+    @property
+    def label(self) -> str:
+        """The name of the entry."""
+        return self.entry.label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """How probably a run of ``a`` scores above one of ``b``; ``p_value`` is two-sided."""
+
+    a: str
+    b: str
+    probability: Estimate
+    p_value: float | None = None
+    surely: bool = False  # beyond chance, all pairs of the environment considered
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnOne:
+    """The comparison on one environment, the best first."""
+
+    env: str
+    scale: Scale | None
+    rows: tuple[Row, ...]
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverAll:
+    """The comparison over environments, of normalised scores, the best first."""
+
+    envs: tuple[str, ...]
+    rows: dict[str, dict[str, Estimate]]  # label -> statistic -> value
+    pairs: tuple[Pair, ...]
+    profiles: dict[str, Profile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What `compare` returns.
+
+    Attributes:
+        metric, objective, until: what was compared, see `compare`
+        environments: the comparison on each
+        overall: that over all environments which all labels have, None where there is none
+        sentences: what follows
+        warnings: what weakens it
+    """
+
+    metric: str
+    objective: str
+    until: float | None
+    environments: tuple[OnOne, ...]
+    overall: OverAll | None
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What was compared."""
+        return [row.entry for one in self.environments for row in one.rows]
+
+    @property
+    def labels(self) -> list[str]:
+        """All labels, in an order that is the same for all figures."""
+        return list(dict.fromkeys(one.label for one in self.entries))
+
+    def write(self, folder: str | os.PathLike[str], *, axis: str = "env_steps") -> Path:
+        """Write index.html, a PNG of each figure and summary.md, and return the page.
+
+        Args:
+            folder: where to; made if need be
+            axis: of the learning curves, "env_steps" or "time"
+
+        Raises:
+            UserError: the folder is a file, or may not be written.
+        """
+        from rltune.comparing.page import page_of
+        from rltune.reporting.report import write
+
+        return write(page_of(self, axis), Path(folder).expanduser())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON; a number that is not finite becomes null."""
+        return json_dict(
+            {
+                "metric": self.metric,
+                "objective": self.objective,
+                "until": self.until,
+                "environments": [_plain(one) for one in self.environments],
+                "overall": None if self.overall is None else _plain_overall(self.overall),
+                "sentences": self.sentences,
+                "warnings": self.warnings,
+            }
+        )
+
+
+def compare(
+    runs: Runs,
+    *,
+    metric: str = EVALUATION,
+    objective: str = DEFAULT,
+    until: float | None = None,
+    scales: Mapping[str, tuple[float, float]] | None = None,
+    env: str | None = None,
+    defaults: bool = False,
+) -> Comparison:
+    """Put runs and logs side by side, from their folders alone.
+
+    Args:
+        runs: run directories, their names, or folders of Stable-Baselines3 and rl-zoo3 logs, each
+            as "PATH" or "LABEL=PATH"; or a dict from label to one path or several. Of a search,
+            the re-trainings of its answer on test seeds count
+        metric: of the evaluations; "mean_reward" is that of training episodes; a minus in front
+            makes lower better
+        objective: what of a training's evaluations is its score, as in `rltune run --objective`
+        until: only what was reached up to so many env_steps
+        scales: environment -> the returns that count as 0 and as 1; with several environments by
+            default what random actions get, and gymnasium's solving return
+        env: the environment of logs that don't say it
+        defaults: of searches the agents' defaults, too
+
+    Raises:
+        UserError: something isn't there, is damaged, or can't be compared.
+    """
+    from rltune.comparing import text
+
+    parse_objective(objective)
+    entries, remarks = collect(runs, metric, env=env, defaults=defaults)
+    _check_until(entries, until)
+    known = _scales(entries, scales or {})
+    environments = tuple(
+        _on_one(name, [one for one in entries if one.env == name], known[name], objective, until)
+        for name in dict.fromkeys(one.env for one in entries)
+    )
+    found = Comparison(
+        metric=metric,
+        objective=objective,
+        until=until,
+        environments=environments,
+        overall=_over_all(environments),
+    )
+    return replace(
+        found,
+        sentences=tuple(text.sentences(found)),
+        warnings=(*text.warnings(found), *remarks),
+    )
+
+
+def parse_scales(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Return what ``--scale ENV=LOW:HIGH`` means; UserError: nothing."""
+    return {one.env: (one.low, one.high) for t in texts for one in parse_suite(t, "--scale")}
+
+
+def _check_until(entries: Sequence[Entry], until: float | None) -> None:
+    for entry in entries:
+        for one in entry.trainings:
+            if len(one.curve.env_steps) and not len(one.curve.until(until).env_steps):
+                raise UserError(
+                    f"--until {until:g}: {one.name} has nothing before "
+                    f"{one.curve.env_steps[0]:,.0f} env_steps."
+                )
+
+
+def _scales(
+    entries: Sequence[Entry], given: Mapping[str, tuple[float, float]]
+) -> dict[str, Scale | None]:
+    envs = dict.fromkeys(one.env for one in entries)
+    for name in given:
+        if name not in envs:
+            raise UserError(f"--scale {name}: there are only {', '.join(envs)}.")
+    found: dict[str, Scale | None] = {}
+    for name in envs:
+        if name in given:
+            found[name] = Scale(name, *given[name])
+            continue
+        told = [t.scale for one in entries if one.env == name for t in one.trainings if t.scale]
+        # To find it out takes seconds of random actions: only where scores are to be averaged.
+        found[name] = told[0] if told else known_scale(name) if len(envs) > 1 else None
+    return found
+
+
+def _on_one(
+    env: str, entries: Sequence[Entry], scale: Scale | None, objective: str, until: float | None
+) -> OnOne:
+    rows = []
+    for entry in entries:
+        scores = entry.scores(objective, until)
+        ends = bootstrap_interval(scores) if len(scores) >= LEAST_SEEDS else (-math.inf, math.inf)
+        gap = (
+            None if scale is None else aggregate([normalised(scores, scale)], "optimality gap", n=1)
+        )
+        reached = [int(min(one.reached, until or math.inf)) for one in entry.trainings]
+        rows.append(
+            Row(
+                entry=entry,
+                scores=tuple(scores),
+                iqm=Estimate(iqm(scores), *ends),
+                mean=float(np.mean(scores)),
+                median=float(np.median(scores)),
+                optimality_gap=gap and gap.value,
+                env_steps=(min(reached), max(reached)),
+            )
+        )
+    rows.sort(key=lambda row: (-row.iqm.value, -row.mean))
+    compared = list(combinations(rows, 2))
+    pairs = []
+    for a, b in compared:
+        wins = probability_of_improvement([a.scores], [b.scores])
+        p = min(
+            1.0, 2 * min(p_value_better(a.scores, b.scores), p_value_better(b.scores, a.scores))
+        )
+        surely = p <= significance(len(compared))
+        pairs.append(Pair(a=a.label, b=b.label, probability=wins, p_value=p, surely=surely))
+    return OnOne(env=env, scale=scale, rows=tuple(rows), pairs=tuple(pairs))
+
+
+def normalised(scores: Sequence[float], scale: Scale) -> list[float]:
+    """Return the scores on a scale where 0 is bad and 1 good; -inf stays the worst."""
+    return [scale.score(one) if math.isfinite(one) else -math.inf for one in scores]
+
+
+def _over_all(environments: Sequence[OnOne]) -> OverAll | None:
+    """Compare over the environments that all labels have and of which the scale is known."""
+    labels = dict.fromkeys(row.label for one in environments for row in one.rows)
+    common = [
+        one
+        for one in environments
+        if one.scale is not None and {row.label for row in one.rows} == set(labels)
+    ]
+    if len(common) < 2:
+        return None
+    scores: dict[str, list[list[float]]] = {label: [] for label in labels}
+    for one in common:
+        assert one.scale is not None
+        for row in one.rows:
+            scores[row.label].append(normalised(row.scores, one.scale))
+    rows = {}
+    for label, mine in scores.items():
+        rows[label] = {name: aggregate(mine, name) for name in STATISTICS}
+        if min(map(len, mine)) < LEAST_SEEDS:
+            rows[label] = {
+                name: Estimate(one.value, -math.inf, math.inf) for name, one in rows[label].items()
+            }
+    order = sorted(
+        labels, key=lambda label: (-rows[label]["IQM"].value, -rows[label]["mean"].value)
+    )
+    flat = [v for mine in scores.values() for one in mine for v in one if math.isfinite(v)]
+    tau = np.linspace(min([0.0, *flat]), max([1.0, *flat]), PROFILE_POINTS)
+    return OverAll(
+        envs=tuple(one.env for one in common),
+        rows={label: rows[label] for label in order},
+        pairs=tuple(
+            Pair(a=a, b=b, probability=probability_of_improvement(scores[a], scores[b]))
+            for a, b in combinations(order, 2)
+        ),
+        profiles={label: performance_profile(scores[label], tau) for label in order},
+    )
+
+
+# ------------------------------------------------------------------------------------- plain data
+
+
+def _plain(one: OnOne) -> dict[str, Any]:
+    return {
+        "env": one.env,
+        "scale": None if one.scale is None else [one.scale.low, one.scale.high],
+        "entries": [
+            {
+                "label": row.label,
+                "iqm": row.iqm.value,
+                "low": row.iqm.low,
+                "high": row.iqm.high,
+                "mean": row.mean,
+                "median": row.median,
+                "optimality_gap": row.optimality_gap,
+                "env_steps": list(row.env_steps),
+                "trainings": [
+                    {"name": training.name, "source": str(training.source), "seed": training.seed,
+                     "metric": training.metric, "score": score,
+                     "diverged": not math.isfinite(score)}
+                    for training, score in zip(row.entry.trainings, row.scores, strict=True)
+                ],
+            }
+            for row in one.rows
+        ],
+        "pairs": [_plain_pair(pair) for pair in one.pairs],
+    }  # fmt: skip
+
+
+def _plain_pair(pair: Pair) -> dict[str, Any]:
+    found = {"a": pair.a, "b": pair.b, "probability": pair.probability.value,
+             "low": pair.probability.low, "high": pair.probability.high}  # fmt: skip
+    if pair.p_value is not None:
+        found |= {"p_value": pair.p_value, "beyond_chance": pair.surely}
+    return found
+
+
+def _plain_overall(overall: OverAll) -> dict[str, Any]:
+    return {
+        "envs": list(overall.envs),
+        "entries": [
+            {"label": label, **{name: estimate._asdict() for name, estimate in row.items()}}
+            for label, row in overall.rows.items()
+        ],
+        "pairs": [_plain_pair(pair) for pair in overall.pairs],
+        "profiles": {label: asdict(profile) for label, profile in overall.profiles.items()},
+    }

@@ -1,0 +1,151 @@
+"""What is put side by side: labels, and the seeds of each on each environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rltune.agents.errors import UserError
+from rltune.comparing.own_runs import read_run
+from rltune.comparing.sb3_logs import holds_logs, read_logs
+from rltune.comparing.trainings import EVALUATION, Training
+from rltune.formats import plural, settings
+from rltune.rundir import find_run
+
+MOST_NAMED = 3  # hyperparameters that tell agents apart by a label
+
+Place: TypeAlias = str | os.PathLike[str]
+# A list of "PATH" or "LABEL=PATH", or a dict from label to one path or several.
+Runs: TypeAlias = Place | Iterable[Place] | Mapping[str, Place | Iterable[Place]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The trainings of one label on one environment: its seeds."""
+
+    label: str
+    env: str
+    trainings: tuple[Training, ...]
+
+    def scores(self, objective: str, until: float | None = None) -> list[float]:
+        """Return the score of each; -inf for one that diverged."""
+        return [one.score(objective, until) for one in self.trainings]
+
+
+def collect(
+    runs: Runs, metric: str = EVALUATION, *, env: str | None = None, defaults: bool = False
+) -> tuple[list[Entry], list[str]]:
+    """Return the entries in the order of their mention, and what was left out.
+
+    Args:
+        runs: what to read, see `Runs`
+        metric: what is compared
+        env: the environment of logs that don't say it
+        defaults: of searches the agents' defaults, too
+
+    Raises:
+        UserError: something isn't there, is damaged, or has no such metric.
+    """
+    labelled: list[tuple[str | None, Training]] = []
+    for label, path in _paths(runs):
+        labelled += [(label, one) for one in read(path, metric, env=env, defaults=defaults)]
+    if not labelled:
+        raise UserError("give the runs or folders to compare.")
+    return _grouped(labelled)
+
+
+def read(
+    path: Place, metric: str = EVALUATION, *, env: str | None = None, defaults: bool = False
+) -> list[Training]:
+    """Return the trainings of a run, of a folder of runs, or of Stable-Baselines3's logs."""
+    place = find_run(path)
+    if (place / "run.yaml").exists():
+        return read_run(place, metric, defaults=defaults)
+    runs = sorted(file.parent for file in place.glob("*/run.yaml")) if place.is_dir() else []
+    if runs:
+        return [one for run in runs for one in read_run(run, metric, defaults=defaults)]
+    if holds_logs(place):
+        return read_logs(place, metric, env)
+    raise UserError(
+        f"{place} is no run directory of rltune and has no logs of Stable-Baselines3 "
+        "(monitor.csv, evaluations.npz)."
+    )
+
+
+def _paths(runs: Runs) -> list[tuple[str | None, Place]]:
+    if isinstance(runs, (str, os.PathLike)):
+        runs = [runs]
+    if not isinstance(runs, Mapping):
+        return [_parsed(one) for one in runs]
+    found: list[tuple[str | None, Place]] = []
+    for label, places in runs.items():
+        several = [places] if isinstance(places, (str, os.PathLike)) else places
+        found += [(label, place) for place in several]
+    return found
+
+
+def _parsed(text: Place) -> tuple[str | None, Place]:
+    """Return (label, path) of "LABEL=PATH"; a path may have a = of its own."""
+    label, equals, path = os.fspath(text).partition("=")
+    if not equals or Path(text).expanduser().exists() or "/" in label:
+        return None, text
+    if not label.strip() or not path:
+        raise UserError(f"{os.fspath(text)!r}: write LABEL=PATH, with both.")
+    return label.strip(), path
+
+
+def _grouped(labelled: Sequence[tuple[str | None, Training]]) -> tuple[list[Entry], list[str]]:
+    names = _names([one for label, one in labelled if label is None])
+    groups: dict[tuple[str, str], dict[object, Training]] = {}
+    repeats: dict[str, int] = {}
+    for given, one in labelled:
+        label = given or names[one.agent, one.variant]
+        group = groups.setdefault((label, one.env), {})
+        if one.identity in group:
+            repeats[label] = repeats.get(label, 0) + 1
+        group.setdefault(one.identity, one)
+    remarks = [
+        f"{label}: {plural(n, 'training')} with the configuration, seed and length of another "
+        "count once."
+        for label, n in repeats.items()
+    ]
+    entries = [Entry(label, env, tuple(group.values())) for (label, env), group in groups.items()]
+    return entries, remarks
+
+
+def _names(trainings: Sequence[Training]) -> dict[tuple[str, str], str]:
+    """Return a label for each agent and variant.
+
+    Trainings of an agent are seeds of one entry, unless there are several variants of it on the
+    same environment: then its label says what they differ by.
+    """
+    names: dict[tuple[str, str], str] = {}
+    for agent in dict.fromkeys(one.agent for one in trainings):
+        mine = [one for one in trainings if one.agent == agent]
+        first = {one.variant: one for one in reversed(mine)}
+        apart = len({(one.env, one.variant) for one in mine}) > len({one.env for one in mine})
+        named = {variant: _told_apart(one, list(first.values())) for variant, one in first.items()}
+        unique = len(set(named.values())) == len(named)
+        for variant, one in first.items():
+            names[agent, variant] = (
+                agent if not apart else named[variant] if unique else f"{agent} ({one.name})"
+            )
+    return names
+
+
+def _told_apart(one: Training, others: Sequence[Training]) -> str:
+    """Return the agent with the hyperparameters by which it differs, or with its run's name."""
+    if one.agent.endswith(" tuned"):
+        return one.name
+    configs: list[Mapping[str, Any]] = [other.config or {} for other in others]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    missing = object()
+    differing = [
+        k for k in keys if any(c.get(k, missing) != configs[0].get(k, missing) for c in configs)
+    ]
+    if one.config is None or not 0 < len(differing) <= MOST_NAMED or "schedule" in differing:
+        return f"{one.agent} ({one.name})"
+    return f"{one.agent}, {', '.join(settings(one.config, differing))}"

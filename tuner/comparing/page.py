@@ -1,0 +1,143 @@
+"""A comparison as one page, with its tables."""
+
+from __future__ import annotations
+
+import math
+
+from rltune.aggregates import STATISTICS
+from rltune.comparing import text
+from rltune.comparing.comparison import Comparison, OnOne, OverAll
+from rltune.comparing.figures import charts
+from rltune.formats import plural, score
+from rltune.reporting.page import Column, Page, Row, Table
+from rltune.stats import significance
+
+
+def page_of(found: Comparison, axis: str = "env_steps") -> Page:
+    """Return the page of a comparison."""
+    tables = [] if found.overall is None else [overall_table(found.overall, found)]
+    tables += [scores_table(one, number) for number, one in enumerate(found.environments)]
+    if (pairs := pairs_table(found)) is not None:
+        tables.append(pairs)
+    trainings = sum(len(one.trainings) for one in found.entries)
+    return Page(
+        title=text.names(found.labels),
+        facts=[", ".join(one.env for one in found.environments), plural(trainings, "training"),
+               text.measured(found)],
+        heading="Side by side",
+        sentences=found.sentences,
+        warnings=found.warnings,
+        tables=tables,
+        charts=charts(found, axis),
+        trials=trainings_table(found),
+        made_from="run directories and logs alone",
+    )  # fmt: skip
+
+
+def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
+    """Return a row per entry, the best first; ``narrow`` leaves the worst score out."""
+    rows = []
+    for row in one.rows:
+        cells = {
+            "": row.label,
+            "IQM": score(row.iqm.value),
+            "95 % interval": text.interval(row.iqm),
+            "mean": score(row.mean),
+            "median": score(row.median),
+            "worst": score(min(row.scores)),
+            "gap": share(row.optimality_gap),
+            "seeds": str(len(row.scores)),
+            "env_steps": text.length(*row.env_steps),
+        }
+        rows.append(cells)
+    unwanted = {*(["worst"] if narrow else []), *(["gap"] if one.scale is None else [])}
+    names = [name for name in rows[0] if name not in unwanted]
+    note = "IQM: the interquartile mean."
+    if one.scale is not None:
+        note += f" Gap: the optimality gap, what is missing to {score(one.scale.high)} as a part "
+        note += f"of the way there from {score(one.scale.low)}; nobody gets credit for more."
+    return Table(
+        f"scores-{number}",
+        one.env,
+        [Column(name, number=bool(name)) for name in names],
+        [Row([cells[name] for name in names]) for cells in rows],
+        note,
+    )
+
+
+def overall_table(overall: OverAll, found: Comparison) -> Table:
+    """Return the aggregates, a row per statistic and label."""
+    columns = [Column("", number=False), Column("", number=False), Column("value"),
+               Column("95 % interval")]  # fmt: skip
+    rows = []
+    for name in STATISTICS:
+        for number, (label, row) in enumerate(overall.rows.items()):
+            one = row[name]
+            ends = f"{share(one.low)} to {share(one.high)}" if text.interval(one) else ""
+            rows.append(Row([name if number == 0 else "", label, share(one.value), ends]))
+    scales = [str(one.scale) for one in found.environments if one.env in overall.envs]
+    note = f"Normalised scores; the returns that count as 0 and as 1: {', '.join(scales)}. The "
+    note += "optimality gap is what is missing to 1: the lower the better."
+    return Table("overall", f"Over {plural(len(overall.envs), 'environment')}", columns, rows, note)
+
+
+def pairs_table(found: Comparison, *, narrow: bool = False) -> Table | None:
+    """Return how probably a run of the one scores above a run of the other.
+
+    ``narrow`` leaves single environments out where there is the mean over several.
+    """
+    overall = found.overall
+    groups = [(one.env, one.pairs) for one in found.environments]
+    if overall is not None:
+        groups = [("mean of all", overall.pairs), *([] if narrow else groups)]
+    if not any(pairs for _, pairs in groups):
+        return None
+    rows = [
+        Row(
+            [
+                env,
+                f"{one.a} > {one.b}",
+                f"{100 * one.probability.value:.0f} %",
+                f"{100 * one.probability.low:.0f} to {100 * one.probability.high:.0f} %",
+                "" if one.p_value is None else f"{one.p_value:.2g}",
+                "" if one.p_value is None else "beyond chance" if one.surely else "can be luck",
+            ]
+        )
+        for env, pairs in groups
+        for one in pairs
+    ]
+    columns = [Column("environment", number=False), Column("", number=False),
+               Column("probability"), Column("95 % interval"), Column("p"),
+               Column("", number=False)]  # fmt: skip
+    note = "The probability that a run of the one scores above a run of the other, ties counting "
+    note += "half."
+    if any(row.cells[-1] for row in rows):
+        most = max(len(pairs) for _, pairs in groups)
+        note += " p: how often alike agents would differ as much, by a two-sided permutation test."
+        note += f" Beyond chance: below {significance(most):.2g}"
+        note += ", 5 % for all pairs together." if most > 1 else "."
+    else:
+        rows, columns = [Row(row.cells[:4]) for row in rows], columns[:4]
+    if len(groups) == 1:
+        rows, columns = [Row(row.cells[1:]) for row in rows], columns[1:]
+    return Table("pairs", "Probability of improvement", columns, rows, note)
+
+
+def trainings_table(found: Comparison) -> Table:
+    """Return a row per training."""
+    columns = [Column("entry", number=False), Column("environment", number=False),
+               Column("training", number=False), Column("seed"), Column("score"),
+               Column("env_steps")]  # fmt: skip
+    rows = [
+        Row([row.label, one.env, training.name, "" if training.seed is None else str(training.seed),
+             score(value), f"{training.reached:,}"])
+        for one in found.environments
+        for row in one.rows
+        for training, value in zip(row.entry.trainings, row.scores, strict=True)
+    ]  # fmt: skip
+    return Table("trials", "All trainings", columns, rows)
+
+
+def share(value: float | None) -> str:
+    """Return a normalised score: "0.83"."""
+    return "" if value is None else "diverged" if math.isinf(value) else f"{value:.2f}"

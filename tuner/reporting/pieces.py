@@ -1,0 +1,102 @@
+"""Pieces of charts that the report of a run and a comparison of several have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rltune.formats import score
+from rltune.reporting.charts import BLUE, GREY, Panel, Series
+from rltune.stats import FEW_RUNS, Estimate, bootstrap_interval, iqm
+
+Array = npt.NDArray[np.float64]
+MOST_POINTS = 60  # of a curve: each has a bootstrap of its own
+BELOW = 0.18  # of a line lie the single scores
+
+
+def learning_curve(
+    curves: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]], label: str, colour: str
+) -> Series | None:
+    """Return the interquartile mean of the seeds' curves, from five seeds on with its 95 % band.
+
+    Args:
+        curves: (x, y) of each seed; read where all of them have a value, between their points
+            along straight lines
+    """
+    x, values = _together(curves)
+    if not len(x):
+        return None
+    band = None
+    if values.shape[1] >= FEW_RUNS:
+        band = [bootstrap_interval(row) for row in values]
+    return Series(
+        "line", x.tolist(), [iqm(row) for row in values], label, colour,
+        low=None if band is None else [low for low, _ in band],
+        high=None if band is None else [high for _, high in band],
+    )  # fmt: skip
+
+
+def bands_say(seeds: Iterable[int]) -> str:
+    """Return what the bands are, or why there is none, of curves with so many seeds each."""
+    enough = {n >= FEW_RUNS for n in seeds}
+    if enough == {True}:
+        return ", with 95 % bootstrap bands."
+    if True in enough:
+        return f", with 95 % bootstrap bands where there are {FEW_RUNS} seeds or more."
+    return f". Bands are drawn from {FEW_RUNS} seeds on: fewer say little."
+
+
+def estimates_panel(
+    title: str, rows: Sequence[tuple[str, Mapping[str, float], Estimate]], name: str, dot: str = ""
+) -> Panel:
+    """Return lying intervals with their estimates, and the single scores, the first row on top.
+
+    Args:
+        title: of the axis of the scores
+        rows: label, what the page says of each single score -> score, and the estimate; an
+            interval without ends is not drawn
+        name: of the estimate
+        dot: what a single score is
+    """
+    places = list(range(len(rows), 0, -1))
+    ends: list[Any] = []
+    heights: list[Any] = []
+    singles: list[tuple[float, float, str]] = []
+    for place, (_, scores, found) in zip(places, rows, strict=True):
+        if math.isfinite(found.low) and math.isfinite(found.high):
+            ends += [found.low, found.high, None]
+            heights += [place, place, None]
+        singles += [(v, place - BELOW, text) for text, v in scores.items() if math.isfinite(v)]
+    series = []
+    if ends:
+        series.append(Series("line", ends, heights, f"95 % interval of the {name}", BLUE))
+    if singles:
+        x, y, texts = zip(*singles, strict=True)
+        series.append(Series("points", x, y, dot, GREY, texts=texts, faint=True))
+    known = [(p, row) for p, row in zip(places, rows, strict=True) if math.isfinite(row[2].value)]
+    series.append(
+        Series("points", [row[2].value for _, row in known], [place for place, _ in known], name,
+               BLUE, texts=[f"{row[0]}: {score(row[2].value)}" for _, row in known])
+    )  # fmt: skip
+    names = {place: row[0] for place, row in sorted(zip(places, rows, strict=True))}
+    return Panel(title, "", series, y_ticks=names)
+
+
+def _together(curves: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]) -> tuple[Array, Array]:
+    """Return points that all curves span, and their values there; shape (points, curves)."""
+    known = []
+    for x, y in curves:
+        places, values = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        order = np.argsort(places, kind="stable")
+        known.append((places[order], values[order]))
+    if not known or not all(len(x) for x, _ in known):
+        return np.empty(0), np.empty((0, 0))
+    points = np.unique(np.concatenate([x for x, _ in known]))
+    first, last = max(x[0] for x, _ in known), min(x[-1] for x, _ in known)
+    points = points[(points >= first) & (points <= last)]
+    if len(points) > MOST_POINTS:
+        points = np.linspace(first, last, MOST_POINTS)
+    return points, np.column_stack([np.interp(points, x, y) for x, y in known])
