@@ -27,7 +27,7 @@ from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rltune.answer import Finalist
     from rltune.asha import Scheduler
@@ -111,7 +111,9 @@ class Driver:
         health: Health | None = None,
         slots: int,
         started: float,
+        between_writes: Callable[[], None] = lambda: None,
     ) -> None:
+        self.between_writes = between_writes
         self.spec = spec
         self.run = run
         self.study = study
@@ -194,6 +196,7 @@ class Driver:
 
     def should_stop(self) -> bool:
         """Return whether everything has to stop now."""
+        self.between_writes()
         return self.stop_requested or (not self.flights and self._out_of_time())
 
     def _next_leg(self) -> tuple[Underway, int] | None:

@@ -183,7 +183,8 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
     storage = os.fspath(storage)
     if re.match(r"[a-zA-Z][\w+.-]+:/", storage):  # pathlib makes s3:/bucket of s3://bucket
         raise UserError(
-            f"storage path {storage!r}: cloud storage is not supported yet; give a local folder."
+            f"storage path {storage!r}: a run needs a local folder; only run, resume and train "
+            "keep a copy on cloud storage."
         )
     if not re.fullmatch(r"[^\W_][\w.+=, -]{0,127}", name) or name == "latest":
         raise UserError(
@@ -203,6 +204,8 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
 def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STORAGE) -> Path:
     """Return the folder of a run given as a path, as a name in ``storage``, or as "latest"."""
     text = os.fspath(run)
+    if "://" in text:
+        raise UserError(f"{text} is on cloud storage; copy it here first: rltune fetch {text}")
     places = (Path(text).expanduser(), Path(storage) / text)
     for path in places:
         if os.path.exists(path / "run.yaml"):
@@ -239,6 +242,7 @@ class RunDir:
         *,
         kind: str = "search",
         exist_error: bool = True,
+        mirror: str | None = None,
     ) -> RunDir:
         """Make a new run directory; an existing run is a UserError or, at will, opened."""
         text = os.fspath(path)
@@ -263,6 +267,7 @@ class RunDir:
             "git": git_revision(),
             "machine": machine(),
             "spec": masked(spec),
+            **({"mirror": mirror} if mirror else {}),
         }
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         run = cls(path, content)
@@ -316,6 +321,11 @@ class RunDir:
     def kind(self) -> str:
         """Return "search" or "train"."""
         return str(self.content["kind"])
+
+    @property
+    def mirror(self) -> str | None:
+        """Where on cloud storage a copy of the run is kept, if anywhere."""
+        return self.content.get("mirror")
 
     @property
     def name(self) -> str:

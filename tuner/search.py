@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
 from rltune.agents.errors import StorageError, UserError, unknown
+from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, Run, RunDir, default_name, find_run, run_path
 from rltune.scales import check_together, completed, environments, is_suite
 from rltune.space import Space, shipped_spaces
@@ -96,6 +97,7 @@ class Search:
         warm_start: run directories of earlier searches whose trials this one learns from.
         dimensions: dimensions or fixed values that are added to the space or replace its own.
         name: of the run directory below ``storage_path``.
+        storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there.
         screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
 
     Raises:
@@ -162,7 +164,7 @@ class Search:
         check(self.spec, self.space)
         if self.spec.scheduler in pbt.NAMES:
             pbt.check(self.spec, self.space, self.config_class, len(self.starts))
-        self.storage_path = os.fspath(storage_path)
+        self.storage_path, self.storage_uri = split_storage(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
         default = self.starts[0].config
@@ -170,7 +172,8 @@ class Search:
 
     def run(self) -> SearchResult:
         """Run the search to its end, or until Ctrl-C, and return what it found."""
-        run = RunDir.create(self.path, self.spec.to_dict())
+        mirror = self.storage_uri and below(self.storage_uri, self.name)
+        run = RunDir.create(self.path, self.spec.to_dict(), mirror=mirror)
         return drive(run, self.spec, self.config_class, self.started, self.screen, self.ray_output)
 
 
@@ -183,6 +186,8 @@ def resume(
 ) -> SearchResult:
     """Go on with a search that was stopped or killed; ``changes`` may raise its limits.
 
+    From a storage URI, the run is fetched first.
+
     Raises:
         UserError: the path is no search, or another process drives it.
     """
@@ -190,7 +195,7 @@ def resume(
     from rltune.pbt import NAMES
 
     started = time.time()
-    run = RunDir.open(path)
+    run = RunDir.open(fetched(path))
     spec = SearchSpec.from_dict(run.spec)
     if isinstance(changes.get("time_limit"), str):
         changes["time_limit"] = parse_duration(changes["time_limit"])
@@ -299,6 +304,7 @@ def drive(
                 searched=list(space.dimensions),
                 started=started,
             )
+            tick = tracking.enter_context(mirrored(run.path, run.mirror, view.message))
             tracker = Tracker(run, spec, warn=view.message)
             tracking.callback(tracker.close)
             try:
@@ -319,6 +325,7 @@ def drive(
                         health=health,
                         slots=slots(resources),
                         started=started,
+                        between_writes=tick,
                     )
                     with _interrupts(driver.request_stop):
                         run_jobs(driver, resources, spec.retries, quiet=not ray_output)

@@ -18,6 +18,7 @@ from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.history import HistoryWriter
 from rltune.learners import agent_type, with_config
+from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
 from rltune.tracking import Tracker, Tracking
@@ -131,14 +132,15 @@ def train(
     Args:
         spec: what to train
         name: of the run directory; by default made of agent, environment and date
-        storage_path: the folder of the runs
+        storage_path: the folder of the runs; or s3://..., where they are copied to
         plain: lines instead of a progress bar
 
     Raises:
         UserError: a wrong specification; then no run directory is left behind.
     """
     spec = dataclasses.replace(spec, env=completed(spec.env))
-    path = run_path(storage_path, name or default_name(spec.agent, spec.env, storage_path))
+    folder, uri = split_storage(storage_path)
+    path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
     agent = agent_type(spec.agent, spec.env)(
         spec.agent,
         spec.env,
@@ -151,7 +153,8 @@ def train(
     )
     try:
         spec = dataclasses.replace(spec, config=config_dict(agent.config))
-        run = RunDir.create(path, dataclasses.asdict(spec), kind="train")
+        mirror = uri and below(uri, path.name)
+        run = RunDir.create(path, dataclasses.asdict(spec), kind="train", mirror=mirror)
         with run.lock():
             return _Training(run, spec, agent, plain).run()
     finally:
@@ -171,7 +174,7 @@ def resume_training(
     Raises:
         UserError: no training, or it is finished, or another process drives it.
     """
-    rundir = RunDir.open(run)
+    rundir = RunDir.open(fetched(run))
     spec = TrainSpec.from_dict(rundir.spec)
     with rundir.lock():
         if total_timesteps is not None and total_timesteps != spec.total_timesteps:
@@ -241,6 +244,10 @@ class _Training:
 
     def run(self) -> TrainResult:
         """Train; Ctrl-C ends it with everything saved, a second one at once."""
+        with mirrored(self.run_dir.path, self.run_dir.mirror, self.progress.note) as tick:
+            return self._run(tick)
+
+    def _run(self, between_writes: Callable[[], None]) -> TrainResult:
         agent, spec = self.agent, self.spec
         config = config_dict(agent.config)
         trial = {"trial": 0, "origin": ROLE, "hash": config_hash(config)}
@@ -250,6 +257,7 @@ class _Training:
                 self.progress.update(agent.env_steps, None)
                 while not (self.agent.finished or self.interrupted):
                     self._iterate()
+                    between_writes()
             result = self._result()
             self.tracker.trial_finished(0, _summary(result), spec.seed, ROLE)
             return result

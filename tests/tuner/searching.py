@@ -26,7 +26,9 @@ POPULATION: dict[str, Any] = {
 }
 
 
-def search(folder: Path, space: dict[str, Any] = SPACE, **options: Any) -> rltune.SearchResult:
+def search(
+    folder: str | Path, space: dict[str, Any] = SPACE, **options: Any
+) -> rltune.SearchResult:
     values: dict[str, Any] = {"budget": 900, "trials": 6, "screen": "none", "name": "run"}
     values |= {"wandb": "off", "report": False, **options}
     env = values.pop("env", "toy:ToyEnv")

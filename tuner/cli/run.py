@@ -325,8 +325,10 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
 def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Go on with a run."""
     reject_extra(extra)
+    from rltune.mirror import fetched
     from rltune.rundir import RunDir
 
+    args.run = fetched(args.run)
     if RunDir.open(args.run).kind == "train":
         from rltune.train import resume as resume_training
 
