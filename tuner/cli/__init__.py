@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 # Modules; some hold several commands.
 COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "dashboard", "importances", "export",
-    "replay", "space",
+    "replay", "space", "stop",
 )  # fmt: skip
 
 
