@@ -76,8 +76,8 @@ def test_a_reader_finds_everything_in_80_by_24():
     assert "200.0" in running
     assert "▁" in running
     rungs = [text.split() for text in lines if "5,556" in text or "16,667" in text]
-    assert rungs[0] == ["5,556", "13", "5", "98.1", "█████░░░"]
-    assert rungs[1] == ["16,667", "6", "1", "any", "███░", "←", "20,", "21"]
+    assert rungs[0] == ["5,556", "13", "5", "98.1", "━━━━━╌╌╌"]
+    assert rungs[1] == ["16,667", "6", "1", "any", "━━━╌", "←", "20,", "21"]
     assert line(lines, "Failed") == "Failed trial 9 non-finite policy_loss at 12,288 env-steps"
 
 

@@ -16,7 +16,7 @@ KEYS = (
     ("Ctrl-Z", "suspend; fg goes on"),
 )
 SIGNS = (
-    ("█ ░", "at a rung: went on, and stopped"),
+    ("━ ╌", "at a rung: went on, and stopped"),
     ("← 12, 14", "on their way to the rung"),
     ("┄", "what the best trial has"),
 )

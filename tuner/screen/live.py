@@ -55,7 +55,7 @@ class LiveScreen:
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
         self._pages = Pages(view, Meter(folder), stop)
-        self._keyboard = Keyboard()
+        self._keyboard = Keyboard(self._stop_live)
         self._last_line = time.time()
 
     def __enter__(self) -> LiveScreen:
@@ -115,10 +115,10 @@ class LiveScreen:
 
     def _stop_live(self) -> None:
         """Take the frame off the terminal and give the cursor back, whatever state it is in."""
-        if self._live is not None:
-            self._live.update("")  # `stop` draws once more, which may be what has failed
-            self._live.stop()
-            self._live = None
+        live, self._live = self._live, None
+        if live is not None:
+            live.update("")  # `stop` draws once more, which may be what has failed
+            live.stop()
 
     def _watch_live(self) -> None:
         size = self.console.size
@@ -128,16 +128,18 @@ class LiveScreen:
                     self._pages.press(key)
                 if self._over.is_set():
                     return None
+                if not self._keyboard.in_front:
+                    continue  # in the background the terminal is somebody else's
                 self._pages.keys = self._keyboard.active
-                if self.console.size != size or self._keyboard.interrupted:
+                live = self._live
+                if live is not None and self.console.size == size:
+                    live.refresh()
+                else:
                     # Others have written here, or the old frame is wrapped anew: an empty screen.
-                    size, self._keyboard.interrupted = self.console.size, False
+                    size = self.console.size
                     self._stop_live()
                     self.console.clear()
                     self._start_live()
-                else:
-                    assert self._live is not None
-                    self._live.refresh()
             except Exception as error:
                 self._stop_live()
                 self._keyboard.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from rltune.training import Training
 
 Stop = Callable[[int | None], None]  # takes a trial; None: the search
 
+NOTICE_SECONDS = 5.0
 MOVES = {"j": 1, "down": 1, "k": -1, "up": -1}
 ENDS = {"g": 0, "first": 0, "G": -1, "last": -1}
 HINTS = {
@@ -59,6 +61,7 @@ class Pages:
         self.selected: Key | None = None
         self.question: Question | None = None
         self.notice = ""
+        self._noticed = 0.0
         self.ending: set[int | None] = set()
         self._search = SearchScreen(view, meter)
         self._before_help = "search"
@@ -89,7 +92,7 @@ class Pages:
 
     def press(self, key: str) -> None:
         """Do what the key says."""
-        self.notice = ""
+        self._say("")
         if self.question is not None:
             if key in ("y", "Y"):
                 self._ask(self.question.trial)
@@ -141,11 +144,11 @@ class Pages:
         with self.view.lock:
             under_way = trial is not None and trial in running(self.view)
         if trial is None:
-            self.notice = "Select a trial first: j, k or the arrows."
+            self._say("Select a trial first: j, k or the arrows.")
         elif not under_way:
-            self.notice = f"Trial {trial.number} has ended."
+            self._say(f"Trial {trial.number} has ended.")
         elif trial.role == "test":
-            self.notice = "A test training can't be stopped alone: the answer rests on all of them."
+            self._say("A test training can't be stopped alone: the answer rests on all of them.")
         else:
             self.question = Question(trial.number)
 
@@ -154,18 +157,21 @@ class Pages:
         try:
             self.stop(trial)
         except OSError as error:
-            self.notice = f"That can't be asked for: {error}."
+            self._say(f"That can't be asked for: {error}.")
             return
         self.ending.add(trial)
         what = "The search" if trial is None else f"Trial {trial}"
-        self.notice = f"{what} is being stopped."
+        self._say(f"{what} is being stopped.")
+
+    def _say(self, notice: str) -> None:
+        self.notice, self._noticed = notice, time.monotonic()
 
     def _bottom(self, width: int) -> Text:
         """Return the line that names the keys, asks, or says what came of a key."""
         if self.question is not None:
             line = Text(self.question.text, f"bold {HALF}")
             return line.append("   y").append("  yes, any other key: no", "not bold")
-        if self.notice:
+        if self.notice and time.monotonic() - self._noticed < NOTICE_SECONDS:
             return Text(self.notice, HALF)
         hints = [
             Text.assemble((key, ACCENT), (f" {what}", QUIET))

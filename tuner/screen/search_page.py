@@ -262,7 +262,7 @@ class SearchScreen:
             )
             line.append(f"{goes_on:>15}", QUIET if last or rung.cutoff is None else "")
             passed = (rung.entered - rung.stopped) / most
-            drawn = shares([(passed, "█", GOOD), (rung.stopped / most, "░", HALF)], width)
+            drawn = shares([(passed, "━", GOOD), (rung.stopped / most, "╌", HALF)], width)
             drawn.pad_right(width - drawn.cell_len)
             line.append("  ").append_text(drawn)
             here = self._near(rungs[i - 1].budget if i else 0, rung.budget, last)
@@ -319,7 +319,7 @@ class SearchScreen:
             line = Text(f"{run_name(self.view, trial):<{column}}  ")
             line.append(f"{word:<9}", style)
             line.append(f"{score(trial.values[-1] if trial.values else None):>8}  ")
-            line.append(trial.reason or f"{trial.env_steps:,} env-steps", QUIET)
+            line.append(why(trial) or f"{trial.env_steps:,} env-steps", QUIET)
             lines.append(line)
         return Section("Ended", lines, selected=_index(trials, selected))
 
@@ -360,6 +360,12 @@ def run_name(view: SearchView, trial: Training) -> str:
     if trial.role == "test" or view.seeds > 1:
         return f"{trial.number} / seed {trial.seed}"
     return str(trial.number)
+
+
+def why(trial: Training) -> str:
+    """Return the reason why it ended, without the word for its state."""
+    reason = " ".join(trial.reason.split())
+    return reason.removeprefix(OUTCOMES[trial.state][0]).lstrip()
 
 
 def _index(trials: list[Training], selected: Key | None) -> int | None:

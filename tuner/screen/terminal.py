@@ -1,8 +1,8 @@
 """The keyboard of a terminal, key by key, and the terminal given back however the process ends.
 
-The terminal is in cbreak mode: keys come at once and are not echoed, while Ctrl-C, Ctrl-Z and
-Ctrl-\\ remain what they are. It is only taken while this process is in the foreground: a search in
-the background leaves keys and settings to the shell. Without termios (Windows) there are no keys.
+The terminal is in cbreak mode: keys come at once and are not echoed; Ctrl-C is a signal as ever. It
+is only taken while this process is in the foreground: a search in the background leaves keys and
+settings to the shell. Without termios (Windows) there are no keys.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 try:
@@ -29,35 +30,42 @@ SEQUENCES = {
        zip("ABHF", ("up", "down", "first", "last"), strict=True)},
     "\x1b[5~": "first", "\x1b[6~": "last", "\x1b": "back",
 }  # fmt: skip
+SUSPEND = "\x1a"  # Ctrl-Z
 KEYS = {"\r": "enter", "\n": "enter", "\x7f": "back", "\x08": "back"}
 
 _taken: dict[int, list[Any]] = {}  # terminal -> its attributes before
 
 
 class Keyboard:
-    """The keys that are pressed, between `open` and `close`; see `sequences` for their names."""
+    """The keys that are pressed, between `open` and `close`; see `keys` for their names.
 
-    def __init__(self) -> None:
+    Args:
+        before_suspend: is called before Ctrl-Z stops the process
+    """
+
+    def __init__(self, before_suspend: Callable[[], None] = lambda: None) -> None:
         self._terminal = _terminal()
-        self._signals: dict[int, Any] = {}
-        self._suspended = False
-        self.interrupted = False  # the process was stopped and goes on: others have written here
+        self._before_suspend = before_suspend
+        self._sigterm: Any = None
 
     @property
     def active(self) -> bool:
         """Whether keys come here."""
         return self._terminal in _taken
 
+    @property
+    def in_front(self) -> bool:
+        """Whether the terminal is this process's now, and not a shell's; True if it has none."""
+        return self._terminal is None or os.tcgetpgrp(self._terminal) == os.getpgrp()
+
     def open(self) -> None:
-        """Take the terminal, if there is one; only in the main thread, which gets the signals."""
+        """Take the terminal, if there is one; only for the main thread, which gets the signals."""
         if self._terminal is None or threading.current_thread() is not threading.main_thread():
             self._terminal = None
             return
         atexit.register(restore_terminal)
-        for number, handler in ((signal.SIGTSTP, self._suspend), (signal.SIGTERM, _terminate)):
-            # Whoever has a handler of their own has taken care.
-            if signal.getsignal(number) == signal.SIG_DFL:
-                self._signals[number] = signal.signal(number, handler)
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self._sigterm = signal.signal(signal.SIGTERM, _terminate)
         self._take()
 
     def release(self) -> None:
@@ -66,12 +74,12 @@ class Keyboard:
         _give_back()
 
     def close(self) -> None:
-        """Give the terminal and the signals back; in the thread that has opened it."""
+        """Give the terminal and the signal back; in the thread that has opened it."""
         self.release()
-        for number, handler in self._signals.items():
-            signal.signal(number, handler)
-        self._signals.clear()
         atexit.unregister(restore_terminal)
+        if self._sigterm is not None:
+            signal.signal(signal.SIGTERM, self._sigterm)
+            self._sigterm = None
 
     def read(self, timeout: float, over: threading.Event) -> list[str]:
         """Wait for keys, at most so many seconds, and return them; none when it is over."""
@@ -81,15 +89,17 @@ class Keyboard:
             return []
         assert self._terminal is not None
         try:
-            if not select.select([self._terminal], [], [], timeout)[0] or not self._in_front():
+            if not select.select([self._terminal], [], [], timeout)[0] or not self.in_front:
                 return []
             text = self._text()
-            if not text:  # the terminal is gone
-                self._terminal = None
-            return keys(text)
         except OSError:
+            text = ""
+        if not text:  # the terminal is gone
             self._terminal = None
-            return []
+        before, suspend, _ = text.partition(SUSPEND)
+        if suspend:
+            self._suspend()
+        return keys(before)
 
     def _text(self) -> str:
         """Return what was typed; a sequence that has only begun to come is waited for."""
@@ -101,36 +111,32 @@ class Keyboard:
             typed += os.read(self._terminal, 1024)
         return typed.decode(errors="replace")
 
-    def _in_front(self) -> bool:
-        """Whether the terminal listens to this process, and not to a shell or another one."""
-        assert self._terminal is not None
-        return os.tcgetpgrp(self._terminal) == os.getpgrp()
-
     def _take(self) -> None:
-        """Go into cbreak mode, if that is not done and nobody else has the terminal."""
-        if self._terminal is None or self.active or self._suspended:
+        """Go into cbreak mode, unless this process is in it or in the background."""
+        if self._terminal is None:
             return
         try:
-            if not self._in_front():
+            if not self.in_front:
                 return
-            before = termios.tcgetattr(self._terminal)
-            mine = termios.tcgetattr(self._terminal)
-            mine[3] &= ~(termios.ICANON | termios.ECHO)
-            mine[6][termios.VMIN], mine[6][termios.VTIME] = 1, 0
-            _taken[self._terminal] = before
-            termios.tcsetattr(self._terminal, termios.TCSANOW, mine)
+            now = termios.tcgetattr(self._terminal)
+            if not now[3] & (termios.ICANON | termios.ECHO):
+                return
+            _taken.setdefault(self._terminal, termios.tcgetattr(self._terminal))
+            now[3] &= ~(termios.ICANON | termios.ECHO)
+            now[6][termios.VMIN], now[6][termios.VTIME] = 1, 0
+            # Ctrl-Z comes as a key: as a signal it would stop Ray's processes, too.
+            now[6][termios.VSUSP] = bytes([os.fpathconf(self._terminal, "PC_VDISABLE")])
+            termios.tcsetattr(self._terminal, termios.TCSANOW, now)
         except (OSError, termios.error):
             _taken.pop(self._terminal, None)
             self._terminal = None
 
-    def _suspend(self, signum: int, frame: object) -> None:
-        """Ctrl-Z: give the terminal back, stop; `read` takes it again when the process goes on."""
-        self._suspended = True  # the screen's thread must not take it again meanwhile
+    def _suspend(self) -> None:
+        """Give the terminal back and stop; Ray goes on, and its workers wait for this process."""
+        self._before_suspend()
         restore_terminal()
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, self._suspend)  # here it goes on
-        self._suspended, self.interrupted = False, True
+        # To this thread: sent to the process, it might arrive when the next key is read already.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)  # `fg` goes on behind this line
 
 
 def keys(text: str) -> list[str]:

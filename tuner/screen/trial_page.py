@@ -25,7 +25,7 @@ from rltune.screen.drawing import (
     joined,
     spread,
 )
-from rltune.screen.search_page import OUTCOMES, WIDEST, run_name
+from rltune.screen.search_page import OUTCOMES, WIDEST, run_name, why
 
 if TYPE_CHECKING:
     from rltune.search_view import SearchView
@@ -65,7 +65,7 @@ def _title(
     if trial.state:
         word, style = OUTCOMES[trial.state]
         state = Text(word, style)
-        state.append(f", {' '.join(trial.reason.split())}" if trial.reason else "")
+        state.append(f" {why(trial)}")
     elif trial.number in ending:
         state = Text("ends with its next result", HALF)
     else:
