@@ -188,9 +188,10 @@ def _give_back() -> None:
 def restore_terminal() -> None:
     """Give the terminal back with its cursor, for an exit that runs no ``finally``."""
     _give_back()
-    if sys.stdout.isatty():
-        sys.stdout.write("\x1b[?25h")
-        sys.stdout.flush()
+    terminal = sys.__stdout__  # the live screen may have put its own in the place of sys.stdout
+    if terminal is not None and terminal.isatty():
+        terminal.write("\x1b[?25h")
+        terminal.flush()
 
 
 def _terminate(signum: int, frame: object) -> None:
