@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rich.console import Console
+from rich.segment import Segment
 from rich.text import Text
 
 MARGIN = 10  # columns of the section names
@@ -180,9 +182,14 @@ def _stacked(sections: Iterable[Section], apart: bool) -> list[Text]:
 def fitted(lines: Sequence[Text], width: int) -> list[Text]:
     """Cut lines off where the terminal ends."""
     for line in lines:
-        line.no_wrap = True
         line.truncate(width, overflow="ellipsis")
     return list(lines)
+
+
+def rendered(lines: Iterable[Text], console: Console) -> Iterator[Segment]:
+    """Return the lines as they go to the terminal; they fit, so nothing is wrapped again."""
+    for line in lines:
+        yield from line.render(console, end="\n")
 
 
 def concatenated(parts: Iterable[Text], style: str = "") -> Text:

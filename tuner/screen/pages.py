@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
-from rltune.screen.drawing import ACCENT, HALF, QUIET, fitted, joined
+from rltune.screen.drawing import ACCENT, HALF, QUIET, fitted, joined, rendered
 from rltune.screen.help_page import help_lines
 from rltune.screen.load import Meter
 from rltune.screen.search_page import Key, SearchScreen, running, selectable
@@ -68,7 +68,7 @@ class Pages:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = (options.height or console.size.height) - 1
-        yield Group(*self.lines(options.max_width, height))
+        yield from rendered(self.lines(options.max_width, height), console)
 
     def lines(self, width: int, height: int) -> list[Text]:
         """Return the lines of the page, the last one about the keys where there are some."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rltune.formats import count, duration, plural, score, settings
 from rltune.screen.drawing import (
@@ -23,6 +23,7 @@ from rltune.screen.drawing import (
     fit,
     fitted,
     joined,
+    rendered,
     shares,
     sparkline,
     spread,
@@ -54,7 +55,7 @@ class SearchScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = (options.height or console.size.height) - 1
-        yield Group(*self.lines(options.max_width, height))
+        yield from rendered(self.lines(options.max_width, height), console)
 
     def lines(
         self,
