@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ NAME, QUIET, GOOD, BAD, HALF, ACCENT = "bold", "dim", "green", "red", "yellow", 
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float) -> str:
-    """Draw the values between ``low`` and ``high`` in at most ``width`` characters."""
+    """Draw the finite values between ``low`` and ``high`` in at most ``width`` characters."""
     finite = [value for value in values if value == value]
     if len(finite) > width:  # the mean of each of ``width`` equal pieces
         edges = [round(i * len(finite) / width) for i in range(width + 1)]
@@ -29,15 +30,13 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float) -> s
     return "".join(BARS[min(7, max(0, int(place * 8)))] for place in places)
 
 
-def steps(times: Sequence[float], values: Sequence[float], until: float, width: int) -> list[float]:
-    """Return the value that held at each of ``width`` equal steps from the first time on."""
-    if not times:
-        return []
-    span = until - times[0]
-    if span <= 0:
-        return [values[-1]]
-    at = [times[0] + span * (i + 1) / width for i in range(width)]
-    return [values[bisect.bisect_right(times, time) - 1] for time in at]
+def steps(
+    times: Sequence[float], values: Sequence[float], since: float, until: float, width: int
+) -> list[float]:
+    """Return the value that held at each of ``width`` equal steps; NaN before the first one."""
+    at = [since + (until - since) * (i + 1) / width for i in range(width)]
+    places = [bisect.bisect_right(times, time) - 1 for time in at]
+    return [values[place] if place >= 0 else math.nan for place in places]
 
 
 def curve(
@@ -114,19 +113,28 @@ class Section:
     def __post_init__(self) -> None:
         self.shown = len(self.rows)
 
+    @property
+    def height(self) -> int:
+        """How many lines it has by now; none, when no row is left."""
+        if self.rows and not self.shown:
+            return 0
+        return len(self.head) + self.shown + self._says_rest
+
+    @property
+    def _says_rest(self) -> bool:
+        return self.rest and self.shown < len(self.rows)
+
     def lines(self) -> list[Text]:
-        """Return the lines with the margin; none, when no row is left."""
-        n = self.shown
-        if self.rows and not n:
+        """Return the lines with the margin."""
+        if not self.height:
             return []
-        first = 0 if self.selected is None else max(0, self.selected - n + 1)
-        rest = len(self.rows) - n
-        body = [*self.head, *self.rows[first : first + n]]
-        if self.rest and rest:
-            body.append(Text(f"and {rest} more", QUIET))
+        first = 0 if self.selected is None else max(0, self.selected - self.shown + 1)
+        body = [*self.head, *self.rows[first : first + self.shown]]
+        if self._says_rest:
+            body.append(Text(f"and {len(self.rows) - self.shown} more", QUIET))
         cursor = None if self.selected is None else len(self.head) + self.selected - first
         return [
-            concatenated([Text(self._margin(i, i == cursor), NAME), line])
+            Text().append(self._margin(i, i == cursor), NAME).append_text(line)
             for i, line in enumerate(body)
         ]
 
@@ -158,25 +166,24 @@ def fit(
         height: lines that there are
     """
     apart = True
-    lines = [*title, *_stacked(sections, apart)]
+
+    def too_many() -> int:
+        used = sum(one.height + (apart and one.apart) for one in sections if one.height)
+        return len(title) + used - height
+
     for section, rows in giving:
-        if len(lines) <= height:
+        if (by := too_many()) <= 0:
             break
         if section is None:
             apart = False
         else:
-            section.shrink(rows, len(lines) - height)
-        lines = [*title, *_stacked(sections, apart)]
-    return lines[:height]
-
-
-def _stacked(sections: Iterable[Section], apart: bool) -> list[Text]:
-    lines: list[Text] = []
+            section.shrink(rows, by)
+    lines = list(title)
     for section in sections:
-        if mine := section.lines():
+        if section.height:
             lines += [Text()] * (apart and section.apart)
-            lines += mine
-    return lines
+            lines += section.lines()
+    return lines[:height]
 
 
 def fitted(lines: Sequence[Text], width: int) -> list[Text]:

@@ -215,32 +215,30 @@ class SearchScreen:
             values.append(self.view.incumbent[1])
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
 
-        def row(name: str, steps_text: str, rate: str, left: str, score_text: str) -> list[Text]:
-            return [
-                Text(f"{name:<{column}}  "),
-                Text(f"{steps_text:>12}" if with_steps else ""),
-                Text((f"{rate:>9}" if with_rate else ""), QUIET),
-                Text((f"{left:>9}" if with_left else ""), QUIET),
-                Text(f"{score_text:>10}"),
-            ]
+        def row(name: str, done: Text, env_steps: str, rate: str, left: str, latest: str) -> Text:
+            line = Text(f"{name:<{column}}  ").append_text(done)
+            line.append(f"{env_steps:>12}" if with_steps else "")
+            quiet = f"{rate:>9}" if with_rate else ""
+            line.append(quiet + (f"{left:>9}" if with_left else ""), QUIET)
+            return line.append(f"{latest:>10}")
 
-        head = row("trial", "env-steps", "per s", "left", "score")
-        head.insert(1, Text(" " * width))
+        head = row("trial", Text(" " * width), "env-steps", "per s", "left", "score")
+        head.append("  so far" if curve else "").stylize(QUIET)
         lines = []
         for trial, name in zip(trials, names, strict=True):
             rate = count(trial.rate) if trial.rate else "-"
             rate = "ends" if trial.number in ending else "waits" if trial.paused else rate
             left = duration(self.view.seconds_to_go(trial)) if with_left else ""
             latest = score(trial.values[-1] if trial.values else None)
-            parts = row(name, f"{trial.env_steps:,}", rate, left, latest)
-            parts.insert(1, bar(trial.progress, width))
+            done = bar(trial.progress, width)
+            line = row(name, done, f"{trial.env_steps:,}", rate, left, latest)
             if curve:
-                parts.append(Text("  " + sparkline(trial.values, curve, low, high), ACCENT))
-            lines.append(concatenated(parts))
+                line.append("  " + sparkline(trial.values, curve, low, high), ACCENT)
+            lines.append(line)
         return Section(
             "Running",
             lines,
-            [concatenated([*head, Text("  so far" if curve else "")], QUIET)],
+            [head],
             selected=_index(trials, selected),
             rest=True,
         )

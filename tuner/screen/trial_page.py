@@ -111,24 +111,23 @@ def _config(view: SearchView, trial: Training, body: int) -> list[Text]:
     """Return the configuration in as many columns as fit: what is searched first, then the rest."""
     searched = view.searched or ()
     names = sorted(trial.config, key=lambda name: name not in searched)
-    if not names:
+    cells = [(name, setting(trial.config[name])) for name in names]
+    if not cells:
         return []
-    label = max(map(len, names))
-    cells = []
-    for name in names:
-        cell = Text(f"{name:<{label}}  ", QUIET)
-        cells.append(
-            cell.append(setting(trial.config[name]), "not dim" if name in searched else "")
-        )
-    wide = min(max(cell.cell_len for cell in cells), label + 14)
-    columns = max(1, (body + 3) // (wide + 3))
-    rows = math.ceil(len(cells) / columns)
+    for columns in range(4, 0, -1):
+        rows = math.ceil(len(cells) / columns)
+        parts = [cells[i : i + rows] for i in range(0, len(cells), rows)]
+        widths = [(max(len(n) for n, _ in p), max(len(v) for _, v in p)) for p in parts]
+        if sum(label + value + 5 for label, value in widths) - 3 <= body:
+            break
     lines = []
     for row in range(rows):
         line = Text()
-        for cell in cells[row::rows]:
-            cell.truncate(wide, overflow="ellipsis", pad=True)
-            line.append_text(cell).append("   ")
+        for part, (label, value) in zip(parts, widths, strict=True):
+            if row < len(part):
+                name, text = part[row]
+                line.append(f"{name:<{label}}  ", QUIET)
+                line.append(f"{text:<{value}}   ", "" if name in searched else QUIET)
         line.rstrip()
         lines.append(line)
     return lines
