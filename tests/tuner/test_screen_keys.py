@@ -226,8 +226,9 @@ def test_a_curve_has_its_values_in_their_places():
 
 
 def test_the_best_value_so_far_holds_until_there_is_a_better_one():
-    assert steps([0.0, 5.0], [1.0, 2.0], 10.0, 4) == [1.0, 2.0, 2.0, 2.0]
-    assert steps([], [], 10.0, 4) == []
+    held = steps([4.0, 5.0], [1.0, 2.0], 0.0, 10.0, 5)
+    assert [str(one) for one in held] == ["nan", "1.0", "2.0", "2.0", "2.0"]
+    assert [str(one) for one in steps([], [], 0.0, 10.0, 2)] == ["nan", "nan"]
 
 
 def test_places_are_those_of_the_moment_of_the_decision():

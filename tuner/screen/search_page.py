@@ -185,7 +185,8 @@ class SearchScreen:
         ]
         if len(view.bests) > 1:
             times, values = zip(*view.bests, strict=True)
-            drawn = sparkline(steps(times, values, time.time(), 30), 30, min(values), max(values))
+            held = steps(times, values, view.started, time.time(), 30)
+            drawn = sparkline(held, 30, min(values), max(values)).rjust(30)
             parts.append(concatenated([Text(drawn, GOOD), Text(" so far", QUIET)]))
         return joined(parts, body)
 
