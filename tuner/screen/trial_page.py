@@ -147,7 +147,8 @@ def _curve(view: SearchView, trial: Training, body: int, rows: int) -> list[Text
     for i, row in enumerate(drawn):
         scale = score(high) if i == 0 else score(low) if i == rows - 1 else ""
         scale = score(best) if view.incumbent and i == level else scale
-        line = Text(f"{scale:>{AXIS - 1}} ", GOOD if view.incumbent and i == level else QUIET)
+        style = GOOD if view.incumbent and i == level else QUIET
+        line = Text().append(f"{scale:>{AXIS - 1}} ", style)
         if view.incumbent and i == level:  # the best trial, where the curve leaves room
             for character in row:
                 line.append(*(("┄", GOOD) if character == " " else (character, ACCENT)))
@@ -162,7 +163,7 @@ def _curve(view: SearchView, trial: Training, body: int, rows: int) -> list[Text
         begin = max(0, min(at - len(text) // 2, width - len(text)))
         if all(one == " " for one in labels[max(0, begin - 1) : begin + len(text) + 1]):
             labels[begin : begin + len(text)] = text
-    latest = Text(f"{score(known[-1]):>{AXIS - 1}} ", NAME)
+    latest = Text().append(f"{score(known[-1]):>{AXIS - 1}} ", NAME)
     return [
         *lines,
         latest.append("".join(axis), QUIET),
