@@ -7,9 +7,11 @@ import threading
 import time
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.text import Text
 from rltune.formats import count, duration, plural
+from rltune.screen.drawing import rendered
 from rltune.screen.load import Meter
 from rltune.screen.pages import Pages, Stop
 from rltune.screen.terminal import Keyboard
@@ -17,6 +19,21 @@ from rltune.search_view import SearchView
 
 REFRESH = 0.25  # seconds between two frames
 HEARTBEAT = 30.0  # seconds between two plain lines when nothing happens
+
+
+class Frame:
+    """The lines that are on the terminal; drawing them anew is what the screen costs most."""
+
+    def __init__(self) -> None:
+        self.lines: list[Text] = []
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from rendered(self.lines, console)
+
+    def update(self, pages: Pages, width: int, height: int) -> bool:
+        """Take the page as it is now, and return whether that is something new."""
+        before, self.lines = self.lines, pages.lines(width, height - 1)
+        return self.lines != before
 
 
 class LiveScreen:
@@ -55,6 +72,7 @@ class LiveScreen:
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
         self._pages = Pages(view, Meter(folder), stop)
+        self._frame = Frame()
         self._keyboard = Keyboard(self._stop_live)
         self._last_line = time.time()
 
@@ -109,8 +127,9 @@ class LiveScreen:
 
     def _start_live(self) -> None:
         self._pages.keys = self._keyboard.active
+        self._frame.update(self._pages, *self.console.size)
         # Refreshed by a thread of our own, which also reads the keys and notices a new size.
-        self._live = Live(self._pages, console=self.console, auto_refresh=False, transient=True)
+        self._live = Live(self._frame, console=self.console, auto_refresh=False, transient=True)
         self._live.start(refresh=True)
 
     def _stop_live(self) -> None:
@@ -133,7 +152,8 @@ class LiveScreen:
                 self._pages.keys = self._keyboard.active
                 live = self._live
                 if live is not None and self.console.size == size:
-                    live.refresh()
+                    if self._frame.update(self._pages, *size):
+                        live.refresh()
                 else:
                     # Others have written here, or the old frame is wrapped anew: an empty screen.
                     size = self.console.size
