@@ -64,6 +64,25 @@ class Rung:
 
 
 @dataclass(frozen=True)
+class Place:
+    """How a trial stands at a rung, among those that have reached it so far.
+
+    Attributes:
+        rung: its budget, in env_steps
+        value: with which the trial entered it
+        rank: of the value, 1 is the best; None where there is no order
+        entered: trials that reached the rung with a value
+        cutoff: value that a trial needs to go on; None while no one is stopped there
+    """
+
+    rung: int
+    value: float
+    rank: int | None
+    entered: int
+    cutoff: float | None
+
+
+@dataclass(frozen=True)
 class Stretch:
     """A part of a trial that is trained by itself.
 
@@ -109,6 +128,10 @@ class Scheduler(Protocol):
 
     def table(self) -> list[Rung]:
         """Return the rungs, smallest budget first."""
+
+    def places(self, trial: int) -> list[Place]:
+        """Return how a trial stands at the rungs that it has reached, smallest budget first."""
+        return []
 
 
 class NoScheduler(Scheduler):
@@ -236,6 +259,18 @@ class ASHA(Scheduler):
             for rung in self.rungs
         ]
 
+    def places(self, trial: int) -> list[Place]:
+        """Return how a trial stands at the rungs that it has reached, smallest budget first."""
+        return [
+            Place(rung, entry[1], self._rank(rung, entry[1]), len(entries), self._cutoff(rung))
+            for rung, entries in self._entries.items()
+            if (entry := entries.get(trial)) is not None
+        ]
+
+    def _rank(self, rung: int, value: float) -> int | None:
+        values = self._values[rung]
+        return 1 + len(values) - bisect.bisect_right(values, self._sign * value)
+
     def _shortfall(self, trial: int, rung: int, value: float | None, doubt: float) -> str | None:
         """Return why a trial that has entered the rung may not go on; None: it may."""
         cutoff = self._cutoff(rung)
@@ -341,6 +376,10 @@ class Hyperband(Scheduler):
         for bracket in self.brackets:
             mine = {t: values for t, values in reports.items() if self.bracket_of(t) is bracket}
             bracket.restore(mine, [t for t in ended if self.bracket_of(t) is bracket])
+
+    def places(self, trial: int) -> list[Place]:
+        """Return how a trial stands at the rungs of its bracket, smallest budget first."""
+        return self.bracket_of(trial).places(trial)
 
     def table(self) -> list[Rung]:
         """Return the rungs of all brackets, smallest budget first, with the first one's cutoffs."""

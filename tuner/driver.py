@@ -8,6 +8,7 @@ search, then the re-trainings of the finalists on test seeds (`tournament.py`).
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
 from rltune.answer import label
+from rltune.by_hand import reason as by_hand
 from rltune.front import add_columns
 from rltune.lineage import news_of
 from rltune.prices import Prices
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from rltune.answer import Finalist
     from rltune.asha import Scheduler
+    from rltune.by_hand import StopRequests
     from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
@@ -109,6 +112,7 @@ class Driver:
         *,
         others: Others | None = None,
         health: Health | None = None,
+        requests: StopRequests | None = None,
         slots: int,
         started: float,
         between_writes: Callable[[], None] = lambda: None,
@@ -125,6 +129,7 @@ class Driver:
         self.view = view
         self.others = others or Others()
         self.health = health
+        self.requests = requests
         self.slots = slots
         self.started = started
         self.stop_requested = False
@@ -151,6 +156,7 @@ class Driver:
             self._settle(trial)
         self._expect_tests()
         view.set_rungs(scheduler.table())
+        self._show_incumbent()
 
     # What to run
 
@@ -181,8 +187,17 @@ class Driver:
         self.flights[task["job"]] = flight
         trial = self.underway.get(number)
         done = trial.entrant.leg(seed).env_steps if trial is not None and role == "tune" else 0
-        self.view.trial_started(number, flight.origin, seed=seed, role=role, env_steps=done)
         config = task["config"]
+        self.view.trial_started(
+            number,
+            flight.origin,
+            seed=seed,
+            role=role,
+            env_steps=done,
+            config=config,
+            checkpoint=os.path.relpath(task["checkpoint"], self.run.path),
+            expected=self.prices.seconds(config),
+        )
         about = {"trial": number, "origin": flight.origin, "hash": config_hash(config)}
         self.tracker.trial_started(about, config, seed, role)
 
@@ -197,6 +212,7 @@ class Driver:
     def should_stop(self) -> bool:
         """Return whether everything has to stop now."""
         self.between_writes()
+        self.obey()
         return self.stop_requested or (not self.flights and self._out_of_time())
 
     def _next_leg(self) -> tuple[Underway, int] | None:
@@ -450,6 +466,8 @@ class Driver:
             entrant.settled = point
             doubt = self.noise.standard_error(point, len(values))
             verdict = self.scheduler.decide(trial.number, point, trial.value, doubt)
+            if self.view.judged(trial.number, self.scheduler.places(trial.number)):
+                self.view.set_rungs(self.scheduler.table())
             if entrant.finished:
                 self._end(trial, "COMPLETE", why_finished, point)
                 return True
@@ -527,12 +545,15 @@ class Driver:
         for seed, leg in legs.items():
             summary = _summary(state, reason, value, leg.seconds, leg.env_steps)
             self.tracker.trial_finished(trial.number, summary, seed, "tune")
-        incumbent = self.study.incumbent()
-        if incumbent is not None and incumbent.value is not None:
-            self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
+        self._show_incumbent()
         self.view.set_rungs(self.scheduler.table())
         self._expect_tests()
         self.write_trials_table()
+
+    def _show_incumbent(self) -> None:
+        incumbent = self.study.incumbent()
+        if incumbent is not None and incumbent.value is not None:
+            self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
 
     def _end_test(self, flight: Flight, score: float, reason: str) -> None:
         number, seed = flight.task["number"], flight.task["seed"]
@@ -598,6 +619,21 @@ class Driver:
         """Stop everything soon, such that `rltune resume` goes on without a gap."""
         self.stop_requested = True
         self.view.begin("stopping")
+
+    def obey(self) -> None:
+        """Carry out the stops that a person has asked for; Tune calls often (`should_stop`)."""
+        if self.requests is None:
+            return
+        for number in self.requests.pending():
+            if number is None:
+                self.request_stop()
+            elif trial := self.underway.get(number):
+                steps = max((leg.env_steps for leg in trial.entrant.legs.values()), default=0)
+                # Workers that train it still learn of it with their next result.
+                self._end(trial, "PRUNED", by_hand(steps))
+            else:
+                self.view.message(f"trial {number} is not under way and was not stopped by hand")
+            self.requests.done(number)
 
     def give_up_the_rest(self) -> None:
         """End the unfinished trials for which there was no time, unless they are to be resumed."""

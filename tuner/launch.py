@@ -9,6 +9,7 @@ to go on.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import stat
@@ -109,7 +110,25 @@ def ray_session(address: str | None = None, quiet: bool = True) -> Iterator[None
         yield
     finally:
         if owned:
-            ray.shutdown()
+            with _no_collection():
+                ray.shutdown()
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Free Tune's leftovers here and now, and let no other thread do it while Ray shuts down.
+
+    A placement group that is freed in the screen's thread meanwhile ends the whole process: "The
+    core worker has already been shutdown".
+    """
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _silence() -> None:

@@ -46,6 +46,9 @@ class ParetoASHA(ASHA):
         """Several objectives have no cutoff."""
         return None
 
+    def _rank(self, rung: int, value: float) -> None:
+        """Several objectives have no order."""
+
     def _shortfall(self, trial: int, rung: int, value: float | None, doubt: float) -> str | None:
         entries = self._entries[rung]
         if len(entries) < self.min_population:

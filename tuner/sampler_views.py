@@ -6,7 +6,7 @@ Optuna's own view would hide or distort:
   ignore failed trials and go back there.
 - To the samplers that know complete trials only (gp, cmaes, nsgaii, nsgaiii), a trial that was
   stopped early is a complete one, not better than the worst that ran its full budget (of several
-  objectives: in none of them).
+  objectives: in none of them). One that was stopped by hand is none: it was not found to be poor.
 
 With several objectives, `minimize` has a value for each.
 """
@@ -21,6 +21,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from rltune.by_hand import BY_HAND
 from rltune.pareto import ranks
 
 # Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
@@ -86,12 +87,21 @@ class Notes:
 
 def is_blamed(trial: FrozenTrial) -> bool:
     """Whether it failed through its configuration, so that the sampler has to keep away."""
-    return trial.state == TrialState.FAIL and blames(str(trial.user_attrs.get("reason", "")))
+    return trial.state == TrialState.FAIL and kind_of(trial) in BLAMED
+
+
+def kind_of(trial: FrozenTrial) -> str:
+    """Return the kind of the reason for which it ended; empty when there is none."""
+    return _kind(str(trial.user_attrs.get("reason", "")))
 
 
 def blames(reason: str) -> bool:
     """Whether this reason of a failure lies in the configuration."""
-    return reason.split(":")[0].strip() in BLAMED
+    return _kind(reason) in BLAMED
+
+
+def _kind(reason: str) -> str:
+    return reason.split(":")[0].strip()
 
 
 def is_evidence(trial: FrozenTrial) -> bool:
@@ -142,7 +152,7 @@ def for_complete(
         joint: names of the parameters that it draws together; trials without them are left out
         minimize: whether lower values are better
     """
-    trials = [trial for trial in trials if set(joint) <= trial.params.keys()]
+    trials = [t for t in trials if set(joint) <= t.params.keys() and kind_of(t) != BY_HAND]
 
     def worst(rows: Iterable[list[float]], default: Sequence[float]) -> Sequence[float]:
         columns = list(zip(*rows, strict=True))

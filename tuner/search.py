@@ -247,6 +247,7 @@ def drive(
     from rltune import pareto_asha
     from rltune.against import Others
     from rltune.asha import make_scheduler
+    from rltune.by_hand import StopRequests
     from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.earlier import take_over
@@ -307,8 +308,13 @@ def drive(
             tick = tracking.enter_context(mirrored(run.path, run.mirror, view.message))
             tracker = Tracker(run, spec, warn=view.message)
             tracking.callback(tracker.close)
+            requests = StopRequests(run.path)
+            requests.forget()
             try:
-                with LiveScreen(view, mode=screen), ray_session(quiet=not ray_output):
+                with (
+                    LiveScreen(view, screen, stop=requests.ask, folder=run.path),
+                    ray_session(quiet=not ray_output),
+                ):
                     resources = Resources(
                         spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency
                     )
@@ -323,6 +329,7 @@ def drive(
                         view,
                         others=others,
                         health=health,
+                        requests=requests,
                         slots=slots(resources),
                         started=started,
                         between_writes=tick,
@@ -424,12 +431,12 @@ def _resolve_space(
 @contextlib.contextmanager
 def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C (or SIGTERM) asks for a clean stop; a second one ends the process at once."""
-    from rltune.screen import restore_cursor
+    from rltune.screen import restore_terminal
 
     signals = (signal.SIGINT, signal.SIGTERM)
 
     def end(signum: int, frame: object) -> None:
-        restore_cursor()
+        restore_terminal()
         os._exit(130)
 
     def handle(signum: int, frame: object) -> None:

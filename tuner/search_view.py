@@ -11,64 +11,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rltune.formats import count, duration, plural, score
+from rltune.training import Pace, Training
 
-RATE_WINDOW = 30.0  # seconds over which the speed is measured
-CURVE_POINTS = 200  # latest values kept of a running trial
+if TYPE_CHECKING:
+    from rltune.asha import Place, Rung
+
+LAST = 20  # trainings that are remembered when they have ended
 ENDED = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}
-
-
-class RungLike(Protocol):
-    """A row of the scheduler's table (`asha.Rung`)."""
-
-    @property
-    def budget(self) -> int:
-        """Its budget, in env_steps."""
-
-    @property
-    def entered(self) -> int:
-        """Trials that reached it."""
-
-    @property
-    def stopped(self) -> int:
-        """Trials that it stopped."""
-
-    @property
-    def cutoff(self) -> float | None:
-        """The value that lets a trial go on."""
-
-
-@dataclass
-class RunningTrial:
-    """A training in flight."""
-
-    number: int
-    seed: int
-    role: str  # "tune" or "test"
-    origin: str
-    budget: int
-    env_steps: int
-    started: float
-    first_steps: int
-    updated: float
-    seconds: float = 0.0  # of the worker's time, those of before a resume included
-    paused: bool = False
-    values: deque[float] = field(default_factory=lambda: deque(maxlen=CURVE_POINTS))
-
-    @property
-    def progress(self) -> float:
-        """How much of its budget is done, from 0 to 1."""
-        return min(1.0, self.env_steps / self.budget)
-
-    @property
-    def rate(self) -> float | None:
-        """Its env_steps per second, or None while it is unknown."""
-        if self.seconds > 0 and self.env_steps:
-            return self.env_steps / self.seconds
-        seconds = self.updated - self.started
-        return (self.env_steps - self.first_steps) / seconds if seconds > 0.5 else None
 
 
 @dataclass
@@ -96,9 +48,11 @@ class SearchView:
     phase: str = "starting"  # then "search", "tournament", "stopping", "done"
 
     states: Counter[str] = field(default_factory=Counter)  # of the trials that have ended
-    running: dict[tuple[int, int], RunningTrial] = field(default_factory=dict)
+    running: dict[tuple[int, int], Training] = field(default_factory=dict)
+    last: deque[Training] = field(default_factory=lambda: deque(maxlen=LAST))  # that have ended
     incumbent: tuple[int, float, dict[str, Any]] | None = None
-    rungs: Sequence[RungLike] = ()
+    bests: list[tuple[float, float]] = field(default_factory=list)  # Unix seconds, best value
+    rungs: Sequence[Rung] = ()
     failures: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=20))
     messages: deque[str] = field(default_factory=lambda: deque(maxlen=20))
     env_steps: int = 0  # of everything since the start of this process
@@ -109,7 +63,7 @@ class SearchView:
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
-        self._steps: deque[tuple[float, int]] = deque()
+        self._pace = Pace()
         self._costs: list[tuple[int, float]] = []  # env_steps and seconds of each training
         self._tried = 0  # trials that ended since then
 
@@ -158,14 +112,20 @@ class SearchView:
         seed: int = 0,
         role: str = "tune",
         env_steps: int = 0,
+        config: Mapping[str, Any] | None = None,
+        checkpoint: str = "",
+        expected: float | None = None,
     ) -> None:
-        """Show a training as running; one that goes on has done ``env_steps`` already."""
+        """Show a training as running; one that goes on has done ``env_steps`` already.
+
+        See `Training` for what else may be known of it.
+        """
         now = time.time()
         with self.lock:
             if self.phase == "starting":
                 self.begin("search")
             before = self.running.get((number, seed))
-            self.running[number, seed] = RunningTrial(
+            self.running[number, seed] = Training(
                 number=number,
                 seed=seed,
                 role=role,
@@ -175,9 +135,14 @@ class SearchView:
                 started=now,
                 first_steps=env_steps,
                 updated=now,
+                config=config or {},
+                checkpoint=checkpoint,
+                expected=expected,
             )
             if before:  # it was paused
-                self.running[number, seed].values = before.values
+                after = self.running[number, seed]
+                after.values, after.points = before.values, before.points
+                after.places = before.places
 
     def trial_progress(
         self,
@@ -198,9 +163,8 @@ class SearchView:
             trial.env_steps, trial.updated, trial.seconds = env_steps, now, seconds
             if value is not None:
                 trial.values.append(value)
-            self._steps.append((now, self.env_steps))
-            while self._steps[0][0] < now - RATE_WINDOW:
-                self._steps.popleft()
+                trial.points.append(env_steps)
+            self._pace.add(self.env_steps)
 
     def trial_paused(self, number: int, seed: int = 0) -> None:
         """Show a training as waiting; it counts as under way until it is started again or ends."""
@@ -208,7 +172,17 @@ class SearchView:
             if trial := self.running.get((number, seed)):
                 trial.paused = True
 
-    def _take_off(self, number: int, seed: int) -> RunningTrial | None:
+    def judged(self, number: int, places: Sequence[Place]) -> bool:
+        """Take how a trial stands at its rungs; return whether it has come to a new one."""
+        with self.lock:
+            legs = [leg for leg in self.running.values() if leg.number == number]
+            news = any(place.rung not in leg.places for leg in legs for place in places)
+            for leg in legs:
+                # What was decided is told by the first place, when it came to the rung.
+                leg.places = {place.rung: place for place in places} | leg.places
+            return news
+
+    def _take_off(self, number: int, seed: int) -> Training | None:
         trial = self.running.pop((number, seed), None)
         if trial is not None and trial.role == "tune" and trial.rate:
             self._costs.append((trial.env_steps, trial.env_steps / trial.rate))
@@ -226,9 +200,13 @@ class SearchView:
         """Take a training off; ``state`` is COMPLETE, PRUNED or FAIL."""
         with self.lock:
             trial = self._take_off(number, seed)
+            off = [trial]
             if trial is None or trial.role == "tune":
-                for other in [leg for leg in self.running if leg[0] == number]:
-                    self._take_off(*other)
+                off += [self._take_off(*leg) for leg in list(self.running) if leg[0] == number]
+            for ended in off:
+                if ended is not None:
+                    ended.state, ended.reason = state, reason
+                    self.last.append(ended)
             self._tried += trial is None or trial.role == "tune"
             if trial is not None and trial.role == "test":
                 self.tests_done += 1
@@ -248,9 +226,10 @@ class SearchView:
             news = self.incumbent is None or self.incumbent[:2] != (number, value)
             self.incumbent = (number, value, dict(config))
             if news:
+                self.bests.append((time.time(), value))
                 self._tell(f"trial {number} is the best so far with {score(value)}")
 
-    def set_rungs(self, rungs: Iterable[RungLike]) -> None:
+    def set_rungs(self, rungs: Iterable[Rung]) -> None:
         """Take the scheduler's table, smallest budget first."""
         with self.lock:
             self.rungs = tuple(rungs)
@@ -276,10 +255,12 @@ class SearchView:
     def rate(self) -> float | None:
         """Return the env_steps per second of everything, or None while it is unknown."""
         with self.lock:
-            if len(self._steps) < 2:
-                return None
-            (then, before), now = self._steps[0], time.time()
-            return (self.env_steps - before) / (now - then) if now - then > 0.5 else None
+            return self._pace.rate(self.env_steps)
+
+    def speeds(self) -> list[float]:
+        """Return the env_steps per second over the last minutes, the latest last."""
+        with self.lock:
+            return self._pace.speeds()
 
     def progress(self) -> float | None:
         """Return how much of the phase is done, from 0 to 1; None when nothing tells."""
@@ -323,7 +304,7 @@ class SearchView:
         Nobody is sure of a full trial, so a trial to come costs what those before it have cost,
         the ones that were stopped early included.
         """
-        running = [self._seconds_to_go(trial) for trial in self.running.values()]
+        running = [self.seconds_to_go(trial) for trial in self.running.values()]
         under_way = [seconds for seconds in running if seconds is not None]
         tests = sum(trial.role == "test" for trial in self.running.values())
         to_test = max(0, self.test_runs - self.tests_done - tests)
@@ -342,7 +323,7 @@ class SearchView:
         work = sum(under_way) + to_try * trial + to_test * test
         return max([work / self.slots, *under_way])
 
-    def _seconds_to_go(self, trial: RunningTrial) -> float | None:
+    def seconds_to_go(self, trial: Training) -> float | None:
         """Return how long a training goes on: as far as those that got here before have gone."""
         if not trial.rate:
             return None
@@ -383,7 +364,7 @@ class SearchView:
             self.listener(line)
 
 
-def _ending(state: str, reason: str, value: float | None, trial: RunningTrial | None) -> str:
+def _ending(state: str, reason: str, value: float | None, trial: Training | None) -> str:
     text = ENDED.get(state, state.lower())
     if reason.startswith(text):  # "stopped at rung 5,556: 12 < 98"
         text, reason = reason, ""

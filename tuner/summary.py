@@ -189,12 +189,13 @@ class Summary:
 
     @cached_property
     def ruled_out(self) -> list[Failure]:
-        """Return the trials that a stop rule stopped early, the most frequent kind first."""
+        """Return what stop rules, or people, stopped early, the most frequent reason first."""
+        from rltune.by_hand import BY_HAND
         from rltune.health import STATES
 
         rows = self.trials[self.trials["state"] == "PRUNED"]
         rows = rows.assign(reason=rows["reason"].astype(str).str.split(":").str[0])
-        return _by_reason(rows[rows["reason"].isin(STATES)])
+        return _by_reason(rows[rows["reason"].isin([*STATES, BY_HAND])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; a score that is not finite becomes null."""

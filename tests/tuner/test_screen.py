@@ -16,10 +16,11 @@ import time
 
 import pytest
 from rich.console import Console
-from rltune import screen as screen_module
 from rltune.asha import Rung
 from rltune.formats import count, duration, score, setting
-from rltune.screen import BARS, LiveScreen, ProcessLoad, SearchScreen, sparkline
+from rltune.screen import LiveScreen, SearchScreen, live
+from rltune.screen.drawing import BARS, sparkline
+from rltune.screen.load import Meter
 from rltune.search_view import SearchView
 
 CONFIG = {"learning_rate": 0.00103234, "gamma": 0.99973, "n_steps": 32, "net_arch": [64, 64]}
@@ -75,8 +76,8 @@ def test_a_reader_finds_everything_in_80_by_24():
     assert "200.0" in running
     assert "▁" in running
     rungs = [text.split() for text in lines if "5,556" in text or "16,667" in text]
-    assert rungs[0][-4:] == ["5,556", "13", "5", "98.1"]
-    assert rungs[1][-1] == "any"
+    assert rungs[0] == ["5,556", "13", "5", "98.1", "━━━━━╌╌╌"]
+    assert rungs[1] == ["16,667", "6", "1", "any", "━━━╌", "←", "20,", "21"]
     assert line(lines, "Failed") == "Failed trial 9 non-finite policy_loss at 12,288 env-steps"
 
 
@@ -270,7 +271,7 @@ def test_plain_lines_where_there_is_no_terminal():
 
 
 def test_a_heartbeat_only_when_nothing_else_was_said(monkeypatch):
-    monkeypatch.setattr(screen_module, "HEARTBEAT", 0.7)
+    monkeypatch.setattr(live, "HEARTBEAT", 0.7)
     out, view = Lines(), busy_view()
     with LiveScreen(view, "plain", Console(file=out)):
         time.sleep(1.2)
@@ -388,13 +389,13 @@ def test_a_dumb_terminal_gets_plain_lines():
 def test_the_load_counts_children_too():
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        load = ProcessLoad()
-        load.EVERY = 0.2
-        load.read()
+        meter = Meter()
+        meter.every = 0.2
+        meter.read()
         time.sleep(1.0)
-        cores, gigabytes = load.read()
+        load = meter.read()
     finally:
         child.kill()
         child.wait()
-    assert 0.2 < cores < 2
-    assert 0.005 < gigabytes < 10
+    assert 0.02 < load.cores < 2
+    assert 0.005e9 < load.memory < 10e9

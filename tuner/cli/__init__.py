@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 # Modules; some hold several commands.
 COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
-    "export", "replay", "space", "fetch",
+    "export", "replay", "space", "fetch", "stop",
 )  # fmt: skip
 
 

@@ -353,7 +353,7 @@ def reasons(summary: Summary) -> Table | None:
         return None
     rows = [
         Row([what, one.reason, str(len(one.trials)), ", ".join(map(str, one.trials[:12]))])
-        for what, group in (("failed", summary.failures), ("stopped by a rule", summary.ruled_out))
+        for what, group in (("failed", summary.failures), ("stopped", summary.ruled_out))
         for one in group
     ]
     if not rows:

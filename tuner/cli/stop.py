@@ -1,0 +1,67 @@
+"""`rltune stop`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from rltune.agents.errors import UserError
+
+STOP_HELP = """\
+Stop one trial of a running search, or the search itself; from any terminal, as on a cluster.
+
+  rltune stop latest --trial 12
+  rltune stop runs/my-search
+
+A trial that is stopped by hand is PRUNED, with its values so far and the reason "by hand". Without
+--trial the whole search stops as after Ctrl-C: `rltune resume` goes on with it.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "stop",
+        help="stop a running search, or one trial of it",
+        description=STOP_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(main=main)
+    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument("--trial", type=int, metavar="N", help="its number, as on the screen")
+
+
+def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Ask the process that drives the search to stop something."""
+    from rltune.agents.errors import storage_error
+    from rltune.by_hand import StopRequests
+    from rltune.cli.run import reject_extra
+    from rltune.rundir import Run, RunDir
+    from rltune.summary import Summary
+
+    reject_extra(extra)
+    rundir = RunDir.open(args.run)
+    if rundir.kind != "search":
+        raise UserError(f"{rundir.path} is a training; stop it with Ctrl-C.")
+    if not Summary(Run(rundir)).running:
+        raise UserError(f"the search {rundir.name!r} is not running.")
+    if args.trial is not None:
+        _check(Run(rundir), args.trial)
+    requests = StopRequests(rundir.path)
+    try:
+        requests.ask(args.trial)
+    except OSError as error:
+        raise storage_error(error, requests.folder) from error
+    what = "the search" if args.trial is None else f"trial {args.trial}"
+    print(f"Asked to stop {what}; it says so itself when it is done.")
+    return 0
+
+
+def _check(run: Any, number: int) -> None:
+    """Complain about a trial that has ended, as far as the table knows by now."""
+    trials = run.trials()
+    ended = trials[(trials["trial"] == number) & (trials["state"] != "RUNNING")]
+    if number < 0 or len(ended):
+        state = f"is {ended['state'].iloc[0]}" if len(ended) else "is none"
+        raise UserError(f"--trial {number}: it {state}; only one that runs can be stopped.")

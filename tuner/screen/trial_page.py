@@ -1,0 +1,171 @@
+"""The page of one trial: its curve, its rungs, its configuration, what it costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from rltune.formats import count, duration, score, setting
+from rltune.screen.drawing import (
+    ACCENT,
+    GOOD,
+    HALF,
+    MARGIN,
+    NAME,
+    QUIET,
+    Section,
+    bar,
+    between,
+    curve,
+    fit,
+    fitted,
+    joined,
+    spread,
+)
+from rltune.screen.search_page import OUTCOMES, WIDEST, run_name, why
+
+if TYPE_CHECKING:
+    from rltune.search_view import SearchView
+    from rltune.training import Training
+
+HIGHEST = 10  # rows of the curve
+AXIS = 9  # columns of its scale
+
+
+def trial_lines(
+    view: SearchView, trial: Training, width: int, height: int, ending: Collection[int | None] = ()
+) -> list[Text]:
+    """Return the lines of the page; see `SearchScreen.lines` for what it is given."""
+    width = min(width, WIDEST)
+    body = width - MARGIN
+    with view.lock:
+        title = _title(view, trial, width, ending)
+        cost = Section("Cost", [], [_cost(view, trial, body)])
+        files = Section("Files", [Text(trial.checkpoint, QUIET)] if trial.checkpoint else [],
+                        apart=False)  # fmt: skip
+        rungs = Section("Rungs", _rungs(view, trial))
+        config = Section("Config", _config(view, trial, body), rest=True)
+        fixed = len(title) + 1 + len(files.rows) + len(config.rows) + len(rungs.rows) + 5
+        rows = max(3, min(HIGHEST, height - fixed - 2))
+        scores = Section("Score", _curve(view, trial, body, rows))
+    giving = [(None, 0), (files, 0), (config, 4), (rungs, 0), (scores, 0), (config, 1)]
+    return fitted(fit(title, [scores, rungs, config, cost, files], giving, height), width)
+
+
+def _title(
+    view: SearchView, trial: Training, width: int, ending: Collection[int | None]
+) -> list[Text]:
+    role = "test of trial" if trial.role == "test" else "trial"
+    left = Text.assemble(("rltune", f"bold {ACCENT}"), (f"  {role} {run_name(view, trial)}", NAME))
+    left.append(f"  {view.agent} on {view.env}", QUIET)
+    lines = [between(left, Text(view.name, QUIET), width), bar(trial.progress, width)]
+    if trial.state:
+        word, style = OUTCOMES[trial.state]
+        state = Text(word, style)
+        state.append(f" {why(trial)}")
+    elif trial.number in ending:
+        state = Text("ends with its next result", HALF)
+    else:
+        state = Text("waits", HALF) if trial.paused else Text("running", ACCENT)
+    facts = [state, Text(f"{trial.env_steps:,} of {trial.budget:,} env-steps")]
+    if not trial.state and (left_over := view.seconds_to_go(trial)) is not None:
+        facts.append(Text(f"about {duration(left_over)} left"))
+    return [*lines, spread(facts, width)]
+
+
+def _cost(view: SearchView, trial: Training, body: int) -> Text:
+    spent = trial.seconds or trial.updated - trial.started
+    parts = [Text(f"{duration(spent)} so far" if not trial.state else duration(spent))]
+    if trial.rate:
+        parts.append(Text(f"{count(trial.rate)} env-steps/s"))
+    if trial.expected is not None:
+        parts.append(Text(f"{duration(trial.expected)} expected for the whole budget", QUIET))
+    if not trial.state:
+        ago = time.time() - trial.updated
+        parts.append(Text(f"last result {duration(ago)} ago", QUIET))
+    parts += [Text(f"seed {trial.seed}", QUIET), Text(f"from {trial.origin}", QUIET)]
+    return joined(parts, body)
+
+
+def _rungs(view: SearchView, trial: Training) -> list[Text]:
+    """Return what was decided at each rung when the trial came to it."""
+    lines = []
+    for place in sorted(trial.places.values(), key=lambda one: one.rung):
+        line = Text(f"{place.rung:>11,}{score(place.value):>10}")
+        rank = "" if place.rank is None else f"{place.rank} of {place.entered}"
+        line.append(f"{rank:>12}")
+        needs = "no one stopped" if place.cutoff is None else f"goes on from {score(place.cutoff)}"
+        if place.rung >= trial.budget:
+            needs = "finished"
+        line.append(f"   {needs}", QUIET)
+        if f"rung {place.rung:,}" in trial.reason:
+            line.append("   stopped", HALF)
+        lines.append(line)
+    return lines
+
+
+def _config(view: SearchView, trial: Training, body: int) -> list[Text]:
+    """Return the configuration in as many columns as fit: what is searched first, then the rest."""
+    searched = view.searched or ()
+    names = sorted(trial.config, key=lambda name: name not in searched)
+    cells = [(name, setting(trial.config[name])) for name in names]
+    if not cells:
+        return []
+    for columns in range(4, 0, -1):
+        rows = math.ceil(len(cells) / columns)
+        parts = [cells[i : i + rows] for i in range(0, len(cells), rows)]
+        widths = [(max(len(n) for n, _ in p), max(len(v) for _, v in p)) for p in parts]
+        if sum(label + value + 5 for label, value in widths) - 3 <= body:
+            break
+    lines = []
+    for row in range(rows):
+        line = Text()
+        for part, (label, value) in zip(parts, widths, strict=True):
+            if row < len(part):
+                name, text = part[row]
+                line.append(f"{name:<{label}}  ", QUIET)
+                line.append(f"{text:<{value}}   ", "" if name in searched else QUIET)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _curve(view: SearchView, trial: Training, body: int, rows: int) -> list[Text]:
+    """Return the curve over the whole budget, with its scale, its rungs and the best trial."""
+    known = [value for value in trial.values if value == value]
+    if not known:
+        return [Text("no evaluation yet", QUIET)]
+    best = view.incumbent[1] if view.incumbent else known[-1]
+    low, high = min(*known, best, known[0]), max(*known, best, known[0])
+    width = body - AXIS - 1
+    drawn = curve(list(trial.points), list(trial.values), trial.budget, width, rows, low, high)
+    level = round((high - best) / (high - low) * (rows - 1)) if high > low else 0
+    lines = []
+    for i, row in enumerate(drawn):
+        scale = score(high) if i == 0 else score(low) if i == rows - 1 else ""
+        scale = score(best) if view.incumbent and i == level else scale
+        style = GOOD if view.incumbent and i == level else QUIET
+        line = Text().append(f"{scale:>{AXIS - 1}} ", style)
+        if view.incumbent and i == level:  # the best trial, where the curve leaves room
+            for character in row:
+                line.append(*(("┄", GOOD) if character == " " else (character, ACCENT)))
+        else:
+            line.append(row, ACCENT)
+        lines.append(line)
+    axis, labels = ["─"] * width, [" "] * (width + 8)
+    for rung in [rung.budget for rung in view.rungs] or [trial.budget]:
+        at = min(width - 1, round((width - 1) * rung / trial.budget))
+        axis[at] = "┴"
+        text = f"{rung:,}"
+        begin = max(0, min(at - len(text) // 2, width - len(text)))
+        if all(one == " " for one in labels[max(0, begin - 1) : begin + len(text) + 1]):
+            labels[begin : begin + len(text)] = text
+    latest = Text().append(f"{score(known[-1]):>{AXIS - 1}} ", NAME)
+    return [
+        *lines,
+        latest.append("".join(axis), QUIET),
+        Text(f"{'now':>{AXIS - 1}} " + "".join(labels).rstrip(), QUIET),
+    ]
