@@ -135,7 +135,9 @@ def test_the_nodes_of_gcp_have_the_form_of_its_api() -> None:
         assert isinstance(config["machineType"], str)
         assert set(config.get("scheduling", {})) <= GCP_SCHEDULING
         (disk,) = config["disks"]
-        assert disk["boot"] and disk["autoDelete"], "a disk that stays goes on billing"
+        assert (disk["boot"], disk["autoDelete"]) == (True, True), (
+            "a disk that stays goes on billing"
+        )
         assert disk["initializeParams"]["sourceImage"].startswith("projects/")
 
 
