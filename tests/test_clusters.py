@@ -89,7 +89,8 @@ def test_nobody_gets_in_without_the_token(path: Path) -> None:
     ]
     assert len(starts) == 2
     assert all(
-        "RAY_AUTH_MODE=token ray start" in s or "RAY_AUTH_MODE=token RAY_UP" in s for s in starts
+        "RAY_AUTH_MODE=token ray start" in s or "RAY_AUTH_MODE=token RAY_enable" in s
+        for s in starts
     )
     assert "--dashboard-host=127.0.0.1" in starts[0]
     assert data["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
