@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A search under Slurm: sbatch clusters/slurm.sh ppo --env CartPole-v1 --trials 100
+# To go on with one: RLTUNE_COMMAND=resume sbatch clusters/slurm.sh RUN
 # One Ray node per Slurm node; the clone (with its .venv: scripts/setup) and the runs lie on the
 # file system that the nodes share. Slurm ends everything when the search is done.
 #SBATCH --job-name=rltune
@@ -38,7 +39,7 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
 fi
 
 # The driver runs here, on the head. Nodes that are still starting join the search when they come.
-rltune run "$@" --address "$ip:$port" --plain &
+rltune "${RLTUNE_COMMAND:-run}" "$@" --address "$ip:$port" --plain &
 search=$!
 trap 'kill -TERM $search; wait $search' TERM   # Slurm's warning: stop cleanly, to resume later
 wait $search
