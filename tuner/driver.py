@@ -376,6 +376,11 @@ class Driver:
         else:
             self._end(self.underway[flight.task["number"]], "FAIL", failure.reason)
 
+    def on_slots(self, slots: int) -> None:
+        """Run more jobs at once, or fewer: nodes have joined or left."""
+        self.view.message(f"the cluster has changed: {slots} at once, {self.slots} before")
+        self.slots = self.view.slots = slots
+
     def _lacks_metric(self, flag: str, reason: str) -> None:
         """End the search when nobody has reported the metric so far: the next trial would not."""
         if not any(trial.intermediate for trial in self.study.trials()):

@@ -345,9 +345,10 @@ def _times(about: About, factor: float) -> About:
 def local_slots(spec: SearchSpec) -> int:
     """Return how many trials of the search run at once on this machine."""
     import torch
-    from rltune.launch import Resources, fitting
+    from rltune.capacity import Resources, fitting
+    from rltune.cluster import is_elsewhere
 
     resources = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
-    if "RAY_ADDRESS" in os.environ:
+    if is_elsewhere(spec.address):
         return spec.concurrency or 1  # the cluster is not asked
     return fitting(resources, os.cpu_count() or 1, torch.cuda.device_count())

@@ -14,13 +14,16 @@ import logging
 import os
 import stat
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rltune import cluster
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
+from rltune.capacity import Resources, Room
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
 
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -40,6 +43,7 @@ _TUNE_ENVIRONMENT = {
 }
 
 
+WATCH_EVERY = 5.0  # seconds between looks at a cluster's nodes
 OUT_OF_MEMORY = "out of memory: the worker was killed"
 
 
@@ -76,32 +80,31 @@ class Source(Protocol):
     def on_failure(self, job: str, failure: Failure) -> None:
         """The job failed for good."""
 
-
-@dataclass(frozen=True)
-class Resources:
-    """What a trial needs, and how many run at once (None: as many as fit)."""
-
-    cpus: float = 1
-    gpus: float = 0
-    concurrency: int | None = None
+    def on_slots(self, slots: int) -> None:
+        """From now on so many jobs run at once: nodes have joined or left."""
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None = None, quiet: bool = True) -> Iterator[None]:
-    """Connect to Ray, or start it on this machine, and leave it as it was found."""
+def ray_session(
+    address: str | None = None, quiet: bool = True, code: Path | None = None
+) -> Iterator[None]:
+    """Connect to Ray, or start it on this machine, and leave it as it was found.
+
+    Args:
+        address: of a running cluster; see `cluster.find`
+        quiet: keep what Ray prints off the screen
+        code: the user's folder, which a cluster's workers get a copy of
+
+    Raises:
+        UserError: there is no cluster at the address, or it will not have us.
+    """
     os.environ.update({key: os.environ.get(key, value) for key, value in _TUNE_ENVIRONMENT.items()})
     import ray
 
     owned = not ray.is_initialized()
+    mode = os.environ.get("RAY_AUTH_MODE")
     if owned:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ray.init(
-                address=address,
-                include_dashboard=False,
-                log_to_driver=not quiet,
-                logging_level=logging.ERROR if quiet else logging.INFO,
-            )
+        _connect(cluster.find(address), quiet, code)
         _protect_token()
     if quiet:
         _silence()
@@ -112,6 +115,32 @@ def ray_session(address: str | None = None, quiet: bool = True) -> Iterator[None
         if owned:
             with _no_collection():
                 ray.shutdown()
+            if mode is not None:  # a cluster may have had another one
+                os.environ["RAY_AUTH_MODE"] = mode
+
+
+def _connect(address: str | None, quiet: bool, code: Path | None) -> None:
+    import ray
+
+    options: dict[str, Any] = {"address": address or "local", "include_dashboard": False}
+    if address is not None:
+        environment: dict[str, Any] = {"env_vars": dict(_TUNE_ENVIRONMENT)}
+        if code is not None:
+            environment |= cluster.travelling(code)
+        options = {"address": address, "runtime_env": environment}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ray.init(
+                log_to_driver=not quiet,
+                logging_level=logging.ERROR if quiet else logging.INFO,
+                **options,
+            )
+        except (ConnectionError, RuntimeError) as error:
+            if address is None:
+                raise
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"the cluster at {address} can't be joined: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -169,43 +198,26 @@ def _protect_token() -> None:
         token.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
-def slots(resources: Resources) -> int:
-    """Return how many trials run at once on the connected Ray.
-
-    Raises:
-        UserError: a trial needs more than Ray has.
-    """
-    import ray
-
-    total = ray.cluster_resources()
-    return fitting(resources, total.get("CPU", 0.0), total.get("GPU", 0.0))
-
-
-def fitting(resources: Resources, cpus: float, gpus: float) -> int:
-    """Return how many trials fit at once; UserError when not even one does."""
-    limits = []
-    for flag, need, have in (("cpus", resources.cpus, cpus), ("gpus", resources.gpus, gpus)):
-        if need > 0:
-            # Whole trials per resource; the small term keeps 1 / 0.2 at 5.
-            limits.append(int(have / need + 1e-9))
-            if limits[-1] == 0:
-                raise UserError(
-                    f"--{flag}-per-trial {need:g} can never be had: there are {have:g}; ask less."
-                )
-    fit = min(limits) if limits else 1
-    return min(fit, resources.concurrency) if resources.concurrency else fit
-
-
-def run_jobs(source: Source, resources: Resources, retries: int, quiet: bool = True) -> None:
+def run_jobs(
+    source: Source,
+    room: Room,
+    retries: int,
+    quiet: bool = True,
+    nodes: cluster.Nodes | None = None,
+) -> None:
     """Run the source's jobs on Ray Tune until it is exhausted or wants to stop."""
     from ray import tune
+    from ray.tune.impl.tuner_internal import TunerInternal
 
     # Workers take seconds to start: all at once, where Tune would start one after the other.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots(resources))
-    here = _Here(source)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(room.slots())
+    here = _Here(source, _make_watch(room, nodes))
     with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
-        tuner = tune.Tuner(
-            tune.with_resources(AgentTrainable, tune.PlacementGroupFactory([_bundle(resources)])),
+        _stay_here(scratch)
+        bundle = _bundle(room.resources)
+        # Behind ray://, tune.Tuner would move to the cluster, and leave the source behind.
+        tuner = TunerInternal(
+            trainable=tune.with_resources(AgentTrainable, tune.PlacementGroupFactory([bundle])),
             tune_config=tune.TuneConfig(
                 search_alg=_make_searcher(here),
                 scheduler=_make_scheduler(here),
@@ -220,6 +232,7 @@ def run_jobs(source: Source, resources: Resources, retries: int, quiet: bool = T
                 callbacks=[_make_callback(here)],
                 verbose=0 if quiet else 1,
             ),
+            _tuner_kwargs={"_remote": False},
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -228,11 +241,46 @@ def run_jobs(source: Source, resources: Resources, retries: int, quiet: bool = T
         raise here.error
 
 
+def _stay_here(scratch: str) -> None:
+    """Give Tune a folder for its session where no Ray node is on this machine (ray://)."""
+    import ray
+    from ray.train._internal import storage
+
+    if ray.util.client.ray.is_connected():
+        storage._get_ray_train_session_dir = lambda: scratch
+
+
+def _make_watch(room: Room, nodes: cluster.Nodes | None) -> Callable[[Source], None]:
+    """Return what tells the source every few seconds of nodes that have joined or left."""
+    known, due = room.slots(), time.monotonic() + WATCH_EVERY
+
+    def watch(source: Source) -> None:
+        nonlocal known, due
+        if nodes is None or time.monotonic() < due:
+            return
+        nodes.watch()
+        now = room.slots()
+        if now != known:
+            source.on_slots(now)
+        known, due = now, time.monotonic() + WATCH_EVERY
+
+    return watch
+
+
 def _bundle(resources: Resources) -> dict[str, float]:
     bundle: dict[str, float] = {"CPU": resources.cpus}
     if resources.gpus:
         bundle["GPU"] = resources.gpus
     return bundle
+
+
+def _travelled(task: Task) -> Task:
+    """Return the task for a worker whose working directory is a copy of the user's folder."""
+    import ray
+
+    if "working_dir" in ray.get_runtime_context().runtime_env:
+        return {**task, "import_path": "."}
+    return task
 
 
 def _job_of(trial: Any) -> str:
@@ -245,8 +293,11 @@ class _Here:
     Tune also buries whatever is raised in its callbacks; the first error is kept and ends the run.
     """
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(
+        self, source: Source | None = None, watch: Callable[[Source], None] | None = None
+    ) -> None:
         self.source = source
+        self.watch = watch
         self.error: BaseException | None = None
 
     def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
@@ -257,6 +308,8 @@ class _Here:
         if self.error is not None:
             return failing
         try:
+            if self.watch is not None and self.source is not None:
+                self.watch(self.source)
             return getattr(self.source, method)(*args)
         except BaseException as error:
             self.error = error
@@ -273,7 +326,7 @@ def _make_searcher(here: _Here) -> Any:
             if here.call("should_stop", failing=True) or here.call("exhausted", failing=True):
                 return str(Searcher.FINISHED)
             task = here.call("next_job")
-            return None if task is None else {TASK: task}
+            return None if task is None else {TASK: _travelled(task)}
 
         def on_trial_complete(
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

@@ -24,6 +24,7 @@ from rltune.spec import SearchSpec, parse_duration
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.asha import Scheduler
+    from rltune.cluster import Nodes
     from rltune.dimensions import Dimension
     from rltune.reporting.charts import Chart
 
@@ -172,9 +173,12 @@ class Search:
 
     def run(self) -> SearchResult:
         """Run the search to its end, or until Ctrl-C, and return what it found."""
-        mirror = self.storage_uri and below(self.storage_uri, self.name)
-        run = RunDir.create(self.path, self.spec.to_dict(), mirror=mirror)
-        return drive(run, self.spec, self.config_class, self.started, self.screen, self.ray_output)
+        with joined(self.spec, self.path, self.ray_output) as nodes:
+            mirror = self.storage_uri and below(self.storage_uri, self.name)
+            run = RunDir.create(self.path, self.spec.to_dict(), mirror=mirror)
+            return drive(
+                run, self.spec, self.config_class, self.started, self.screen, self.ray_output, nodes
+            )
 
 
 def resume(
@@ -203,10 +207,36 @@ def resume(
     spec = replace(spec, **changes)
     if spec.scheduler in NAMES and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
-    run.resumed(changes)
     if spec.import_path not in sys.path:
         sys.path.insert(0, spec.import_path)
-    return drive(run, spec, config_class(spec.agent), started, screen, ray_output)
+    with joined(spec, run.path, ray_output) as nodes:
+        run.resumed(changes)
+        return drive(run, spec, config_class(spec.agent), started, screen, ray_output, nodes)
+
+
+@contextlib.contextmanager
+def joined(
+    spec: SearchSpec, path: str | os.PathLike[str], ray_output: bool = False
+) -> Iterator[Nodes | None]:
+    """Join the cluster that is asked for, and see whether it will do, before a file is written.
+
+    Raises:
+        UserError: there is no such cluster, a node has other versions or does not see the run
+            directory, or a trial can never be placed.
+    """
+    from rltune.capacity import Resources, Room
+    from rltune.cluster import Nodes, folder_of_code, is_elsewhere
+    from rltune.launch import ray_session
+
+    if not is_elsewhere(spec.address):
+        yield None
+        return
+    code = folder_of_code(spec.agent, spec.env, spec.import_path)
+    with ray_session(spec.address, quiet=not ray_output, code=code):
+        nodes = Nodes(Path(path).expanduser().absolute().parent)
+        nodes.check()
+        Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial)).slots()
+        yield nodes
 
 
 def check(spec: SearchSpec, space: Space) -> None:
@@ -214,7 +244,8 @@ def check(spec: SearchSpec, space: Space) -> None:
     from rltune import against
     from rltune.agents.controls import Controls
     from rltune.agents.envs import make_env
-    from rltune.launch import Resources, fitting
+    from rltune.capacity import Resources, fitting
+    from rltune.cluster import is_elsewhere
     from rltune.pbt import rungs_of
     from rltune.samplers import Proposer
 
@@ -228,7 +259,7 @@ def check(spec: SearchSpec, space: Space) -> None:
     options = spec.sampler_options
     Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
     spec.seed_plan(rungs_of(spec))
-    if "RAY_ADDRESS" not in os.environ:  # else the cluster says what it has
+    if not is_elsewhere(spec.address):  # else the cluster says what it has
         import torch
 
         needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
@@ -242,18 +273,20 @@ def drive(
     started: float,
     screen: str,
     ray_output: bool,
+    nodes: Nodes | None = None,
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
     from rltune import pareto_asha
     from rltune.against import Others
     from rltune.asha import make_scheduler
     from rltune.by_hand import StopRequests
+    from rltune.capacity import Resources, Room
     from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.earlier import take_over
     from rltune.health import make_health
     from rltune.history import HistoryWriter, read_episodes, read_history
-    from rltune.launch import Resources, ray_session, run_jobs, slots
+    from rltune.launch import ray_session, run_jobs
     from rltune.pbt import NAMES, make_population, rungs_of
     from rltune.reporting.report import report_quietly
     from rltune.samplers import silent_log
@@ -313,10 +346,10 @@ def drive(
             try:
                 with (
                     LiveScreen(view, screen, stop=requests.ask, folder=run.path),
-                    ray_session(quiet=not ray_output),
+                    ray_session("local", quiet=not ray_output),
                 ):
-                    resources = Resources(
-                        spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency
+                    room = Room(
+                        Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
                     )
                     driver = Driver(
                         spec,
@@ -330,12 +363,12 @@ def drive(
                         others=others,
                         health=health,
                         requests=requests,
-                        slots=slots(resources),
+                        slots=room.slots(),
                         started=started,
                         between_writes=tick,
                     )
                     with _interrupts(driver.request_stop):
-                        run_jobs(driver, resources, spec.retries, quiet=not ray_output)
+                        run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
                 view.begin("done")
                 driver.give_up_the_rest()
                 driver.write_trials_table(force=True)

@@ -56,6 +56,7 @@ class SearchSpec(Tracking):
     test_seeds: int = 5
     first_test_seed: int = FIRST_TEST_SEED
     device: str = "auto"
+    address: str | None = None
     controls: dict[str, Any] = field(default_factory=dict)
     report: bool = True
     import_path: str = "."
@@ -93,6 +94,9 @@ class SearchSpec(Tracking):
                 raise UserError(f"--{name.replace('_', '-')} must be above 0, not {value:g}.")
         if self.gpus_per_trial < 0:
             raise UserError(f"--gpus-per-trial must be 0 or more, not {self.gpus_per_trial:g}.")
+        for flag, value in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
+            if value > 1 and value != int(value):
+                raise UserError(f"--{flag}-per-trial above 1 must be whole, not {value:g}.")
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SearchSpec:

@@ -40,7 +40,7 @@ def toy_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def no_ray(monkeypatch: pytest.MonkeyPatch, toy: None) -> None:
     """Run the jobs of searches in this process, one after the other."""
-    from rltune import launch
+    from rltune import capacity, launch
     from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 
     def run_here(source: launch.Source, *args: Any, **kwargs: Any) -> None:
@@ -54,7 +54,8 @@ def no_ray(monkeypatch: pytest.MonkeyPatch, toy: None) -> None:
             worker.cleanup()
 
     monkeypatch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
-    monkeypatch.setattr(launch, "slots", lambda resources: 1)
+    monkeypatch.setattr(capacity.Room, "__init__", lambda self, resources: None)
+    monkeypatch.setattr(capacity.Room, "slots", lambda self: 1)
     monkeypatch.setattr(launch, "run_jobs", run_here)
 
 

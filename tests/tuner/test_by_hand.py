@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import rltune
-from rltune import by_hand, launch
+from rltune import by_hand, capacity, launch
 from rltune.by_hand import BY_HAND, StopRequests
 from rltune.cli import main
 from rltune.rundir import RunDir
@@ -21,7 +21,8 @@ def stepping(toy, monkeypatch):
     """Run jobs here, one step of each in turn; `asks` is called after each result."""
     monkeypatch.setattr(by_hand, "EVERY", 0.0)
     monkeypatch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
-    monkeypatch.setattr(launch, "slots", lambda resources: 2)
+    monkeypatch.setattr(capacity.Room, "__init__", lambda self, resources: None)
+    monkeypatch.setattr(capacity.Room, "slots", lambda self: 2)
     asks = []
 
     def run_here(driver, *args, **kwargs):

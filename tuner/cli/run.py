@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from rltune.search import Search, SearchResult
 
+ADDRESS = (
+    "a Ray cluster: auto (of this machine), host:6379, ray://host:10001, or local (none); default: "
+    "RAY_ADDRESS (docs/cluster.md)"
+)
 RUN_HELP = """\
 Search for the best configuration of an agent on an environment.
 
@@ -147,6 +151,7 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 0"
     )
+    where.add_argument("--address", metavar="ADDRESS", help=ADDRESS)
     where.add_argument("--device", help="cpu, cuda or auto (default)")
     answer = run.add_argument_group("the answer")
     answer.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
@@ -194,6 +199,7 @@ def _add_resume(subparsers: Any) -> None:
         "--time-limit", metavar="2h", help="from now on; trials that the old one cut go on, too"
     )
     resume.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once")
+    resume.add_argument("--address", metavar="ADDRESS", help=ADDRESS)
     resume.add_argument("--no-stop-rules", dest="stop_rules", action="store_false", default=None)
     resume.add_argument(
         "--test-seeds", type=_whole, metavar="N", help="a new total, to break a tie"
@@ -252,6 +258,7 @@ PASSED_ON = (
     "cpus_per_trial",
     "gpus_per_trial",
     "device",
+    "address",
     "tournament",
     "finalists",
     "test_seeds",
@@ -343,6 +350,7 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             trials=args.trials,
             time_limit=args.time_limit,
             concurrency=args.concurrency,
+            address=args.address,
             stop_rules=args.stop_rules,
             test_seeds=args.test_seeds,
             tournament=args.tournament,

@@ -1,0 +1,240 @@
+"""Searches on a Ray cluster: whom it takes, what it refuses, what travels there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rltune
+from rltune import cluster
+from rltune.agents.errors import UserError
+from rltune.capacity import Growth, NodeType, Resources, fitting
+from rltune.cli import main
+
+HERE = Path(__file__).parent
+
+
+def unused_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+# ------------------------------------------------------------------------------------- placement
+
+
+@pytest.mark.parametrize(
+    ("needed", "have", "fit"),
+    [
+        (Resources(1), (4, 0), 4),
+        (Resources(0.2), (1, 0), 5),
+        (Resources(3), (8, 0), 2),
+        (Resources(1, 0.4), (16, 2), 4),  # two per GPU: a fraction is never of two
+        (Resources(1, 0.5), (3, 2), 3),
+        (Resources(1, 2), (16, 5), 2),
+        (Resources(4, 1), (8, 8), 2),
+    ],
+)
+def test_trials_fit_whole_on_a_machine(
+    needed: Resources, have: tuple[float, float], fit: int
+) -> None:
+    assert needed.on_node(*have) == fit
+    assert fitting(needed, *have) == fit
+
+
+def test_what_can_never_be_had_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--gpus-per-trial 0\.5 can never be had"):
+        fitting(Resources(1, 0.5), 8, 0)
+
+
+def test_an_autoscaler_adds_what_it_may() -> None:
+    config = {
+        "max_workers": 5,
+        "head_node_type": "head",
+        "provider": {"type": "aws"},
+        "available_node_types": {
+            "head": {"resources": {"CPU": 0}, "max_workers": 0},
+            "cpu": {"resources": {"CPU": 16}, "max_workers": 4},
+            "gpu": {"resources": {"CPU": 8, "GPU": 2}, "max_workers": 4},
+        },
+    }
+    growth = Growth.of(config)
+    assert growth.most(Resources(8)) == 4 * 2 + 1
+    assert growth.most(Resources(1, 0.5)) == 4 * 4
+    assert growth.most(Resources(32)) == 0
+    assert not growth.says_nothing(workers=0)
+    own = Growth([NodeType(2, None)], 2)
+    assert own.says_nothing(workers=1)
+    assert not own.says_nothing(workers=2)
+
+
+# ------------------------------------------------------------------------------------- addresses
+
+
+def test_a_wrong_address_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    port = unused_port()
+    run = "run ppo --env CartPole-v1 --budget 100 --trials 1 --wandb off --name dead --address"
+    for address, says in (
+        (f"127.0.0.1:{port}", "no Ray cluster answers at"),
+        (f"ray://127.0.0.1:{port}", "no Ray cluster answers at"),
+        ("nonsense", "is no address"),
+        ("ray://nonsense", "is no address"),
+    ):
+        started = time.monotonic()
+        assert main([*run.split(), address]) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+        assert time.monotonic() - started < 30  # on a busy machine; Ray itself takes more
+    assert not (tmp_path / "runs").exists(), "nothing is written before the cluster answers"
+
+
+def test_what_is_no_ray_is_no_cluster() -> None:
+    server = socket.create_server(("127.0.0.1", 0))  # it never says a word
+    with server, pytest.raises(UserError, match="no Ray cluster answers"):
+        cluster.find(f"127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_without_an_address_no_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert cluster.find(None) is None
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    with pytest.raises(UserError, match="nonsense"):
+        cluster.find(None)
+
+
+# ----------------------------------------------------------------------------- code that travels
+
+
+def test_only_what_is_the_users_travels(tmp_path: Path) -> None:
+    assert cluster.folder_of_code("ppo", "CartPole-v1", str(tmp_path)) is None
+    assert cluster.folder_of_code("rllib:PPO", "CartPole-v1", str(tmp_path)) is None
+    assert cluster.folder_of_code("mine:Agent", "CartPole-v1", str(tmp_path)) == tmp_path
+    assert cluster.folder_of_code("ppo", "CartPole-v1,mine:Env", str(tmp_path)) == tmp_path
+    (tmp_path / "mine.py").touch()
+    for folder, mark in (("env", "pyvenv.cfg"), ("old", "run.yaml"), ("runs", "x"), (".git", "x")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / mark).touch()
+    environment = cluster.travelling(tmp_path)
+    assert environment["working_dir"] == str(tmp_path)
+    assert sorted(environment["excludes"]) == ["/.git/", "/env/", "/old/", "/runs/"]
+
+
+def test_a_folder_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "MAX_FOLDER", 10)
+    (tmp_path / "data").write_bytes(bytes(11))
+    with pytest.raises(UserError, match="travels to every node"):
+        cluster.travelling(tmp_path)
+
+
+# ------------------------------------------------------------------------------ a cluster of two
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A head and a worker with one CPU each, which nobody else finds by accident."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    folder = tempfile.mkdtemp(prefix="rl-", dir="/tmp")  # short: sockets lie in it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        args = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
+        several = Cluster(initialize_head=True, head_node_args=args)
+        try:
+            yield several
+        finally:
+            several.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# The user's own module: it notes on which nodes it was imported, and from where.
+OWN = """
+from pathlib import Path
+import ray
+
+node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else "none"
+(Path({seen!r}) / node).write_text(__file__)
+"""
+
+
+@pytest.mark.slow
+def test_a_search_on_a_cluster_that_grows(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, seen = tmp_path / "code", tmp_path / "seen"
+    code.mkdir()
+    seen.mkdir()
+    (code / "own.py").write_text((HERE / "toy.py").read_text() + OWN.format(seen=str(seen)))
+    monkeypatch.chdir(code)
+    monkeypatch.syspath_prepend(str(code))
+    monkeypatch.setattr("rltune.launch.WATCH_EVERY", 0.5)
+    # The second node joins while the first trials run.
+    joining = threading.Timer(
+        10, nodes.add_node, kwargs={"num_cpus": 1, "object_store_memory": 80_000_000}
+    )
+    joining.start()
+    result = rltune.Search(
+        "own:ToyAgent", "own:ToyEnv",
+        {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"sleep": 0.05}},
+        budget=900, trials=12, tournament=False, wandb="off", report=False, screen="plain",
+        name="run", storage_path=tmp_path / "runs", address=nodes.address,
+    ).run()  # fmt: skip
+    assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
+    assert len(result.trials()) == 12
+    joining.join()
+    assert "the cluster has changed: 2 at once, 1 before" in capsys.readouterr().out
+    imported = {file.name: file.read_text() for file in seen.iterdir() if file.name != "none"}
+    workers = [path for path in imported.values() if not path.startswith(str(code))]
+    assert len(imported) == 2, "trials ran on both nodes"
+    assert len(workers) == 2, "the workers have a copy of the user's folder"
+
+
+@pytest.mark.slow
+def test_a_trial_that_fits_no_node_is_refused_at_once(nodes: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"budget": 900, "trials": 1, "wandb": "off", "screen": "none"}
+    search = rltune.Search(
+        "ppo", "CartPole-v1", cpus_per_trial=2, address=nodes.address, name="run",
+        storage_path=tmp_path / "runs", **options,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="can never be"):
+        search.run()
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["python", "ray", "torch", "rltune", "source"])
+def test_other_versions_are_refused(nodes: Any, tmp_path: Path, package: str) -> None:
+    from rltune.launch import ray_session
+
+    with ray_session(nodes.address):
+        asked = cluster.Nodes(tmp_path)
+        asked.check()
+        asked = cluster.Nodes(tmp_path)
+        asked.here[package] = "0.0.1"
+        with pytest.raises(UserError, match=package):
+            asked.check()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_token_is_asked_for(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        pytest.skip("the cluster was started without a token")
+    monkeypatch.setattr(cluster, "_has_token", lambda loader: False)
+    with pytest.raises(UserError, match="refuses this machine, which has no token"):
+        cluster.find(nodes.address)

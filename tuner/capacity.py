@@ -1,0 +1,135 @@
+"""How many trials run at once, on this machine or on a cluster that may grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rltune.agents.errors import UserError
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a trial needs, and how many run at once (None: as many as fit)."""
+
+    cpus: float = 1
+    gpus: float = 0
+    concurrency: int | None = None
+
+    def on_node(self, cpus: float, gpus: float) -> int:
+        """Return how many trials fit on a machine; a trial is never spread over two."""
+        # The small term keeps 1 / 0.2 at 5.
+        fit = int(cpus / self.cpus + 1e-9)
+        if self.gpus >= 1:
+            fit = min(fit, int(gpus / self.gpus + 1e-9))
+        elif self.gpus > 0:  # nor is a fraction spread over two GPUs
+            fit = min(fit, int(gpus) * int(1 / self.gpus + 1e-9))
+        return fit
+
+    def limited(self, fit: int) -> int:
+        """Return how many of those that fit run at once."""
+        return min(fit, self.concurrency) if self.concurrency else fit
+
+
+def fitting(resources: Resources, cpus: float, gpus: float) -> int:
+    """Return how many trials fit on one machine at once; UserError when not even one does."""
+    for flag, need, have in (("cpus", resources.cpus, cpus), ("gpus", resources.gpus, gpus)):
+        if need > have + 1e-9:
+            raise UserError(
+                f"--{flag}-per-trial {need:g} can never be had: there are {have:g}; ask less."
+            )
+    return resources.limited(resources.on_node(cpus, gpus))
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """Machines that an autoscaler may add: how many, and what each has (None: not said)."""
+
+    count: int
+    cpus: float | None
+    gpus: float = 0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a cluster's autoscaler may add; ``unknown`` where it can't be asked."""
+
+    types: list[NodeType] = field(default_factory=list)
+    max_workers: int = 0
+    unknown: bool = False
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Growth:
+        """Read the configuration of `ray up`, as Ray completed it."""
+        workers = int(config.get("max_workers", 0))
+        types = []
+        for name, node in config.get("available_node_types", {}).items():
+            if name == config.get("head_node_type") and not _is_local(config):
+                continue
+            has = node.get("resources") or {}
+            cpus = float(has["CPU"]) if "CPU" in has else None
+            types.append(
+                NodeType(int(node.get("max_workers", workers)), cpus, float(has.get("GPU", 0)))
+            )
+        return cls(types, workers)
+
+    def most(self, resources: Resources) -> int:
+        """Return how many trials fit on as many workers as may ever be there."""
+        room, left = 0, self.max_workers
+        fits = [(resources.on_node(t.cpus or 0, t.gpus), t.count) for t in self.types]
+        for fit, count in sorted(fits, reverse=True):
+            taken = min(left, count)
+            room, left = room + taken * fit, left - taken
+        return room
+
+    def says_nothing(self, workers: int) -> bool:
+        """Return whether a machine may come of which nobody knows what it has."""
+        silent = any(t.cpus is None for t in self.types)
+        return self.unknown or (silent and workers < self.max_workers)
+
+
+class Room:
+    """How many trials run at once on the connected Ray, now and when it has grown."""
+
+    def __init__(self, resources: Resources) -> None:
+        from rltune.cluster import growth
+
+        self.resources = resources
+        self.growth = growth()
+
+    def slots(self) -> int:
+        """Return the number of trials that run at once, on nodes that may yet come, too.
+
+        Those that don't fit yet are what makes an autoscaler add nodes.
+
+        Raises:
+            UserError: a trial can never be placed.
+        """
+        import ray
+
+        needed = self.resources
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        have = [(float(n.get("CPU", 0)), float(n.get("GPU", 0))) for n in nodes]
+        # The head is one of the nodes, but none of the workers.
+        on_head = max((needed.on_node(*one) for one, node in zip(have, nodes, strict=True)
+                       if "node:__internal_head__" in node), default=0)  # fmt: skip
+        fit = max(sum(needed.on_node(*one) for one in have), on_head + self.growth.most(needed))
+        if fit == 0 and not self.growth.says_nothing(len(nodes) - 1):
+            self._refuse(have)
+        return needed.limited(max(1, fit))
+
+    def _refuse(self, have: list[tuple[float, float]]) -> None:
+        offers = have + [(t.cpus or 0, t.gpus) for t in self.growth.types]
+        if len(offers) == 1:
+            fitting(self.resources, *offers[0])
+        best = sorted({f"{cpus:g} CPUs and {gpus:g} GPUs" for cpus, gpus in offers})
+        raise UserError(
+            f"a trial with {self.resources.cpus:g} CPUs and {self.resources.gpus:g} GPUs can never "
+            f"be placed: the nodes that are there or may come have {', or '.join(best)} each; ask "
+            "for less with --cpus-per-trial and --gpus-per-trial."
+        )
+
+
+def _is_local(config: dict[str, Any]) -> bool:
+    """On machines of one's own, the head and the workers are of one type."""
+    return bool(config.get("provider", {}).get("type") == "local")
