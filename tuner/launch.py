@@ -128,19 +128,24 @@ def _connect(address: str | None, quiet: bool, code: Path | None) -> None:
         if code is not None:
             environment |= cluster.travelling(code)
         options = {"address": address, "runtime_env": environment}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    # Behind ray://, the server forks a process for each client, which at times hangs at once.
+    attempts = 3 if address is not None and address.startswith(cluster.CLIENT) else 1
+    for attempt in range(1, attempts + 1):
         try:
-            ray.init(
-                log_to_driver=not quiet,
-                logging_level=logging.ERROR if quiet else logging.INFO,
-                **options,
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ray.init(
+                    log_to_driver=not quiet,
+                    logging_level=logging.ERROR if quiet else logging.INFO,
+                    **options,
+                )
+            return
         except (ConnectionError, RuntimeError) as error:
             if address is None:
                 raise
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(f"the cluster at {address} can't be joined: {reason}") from error
+            if attempt == attempts:
+                reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
+                raise UserError(f"the cluster at {address} can't be joined: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -96,7 +96,7 @@ class SearchSpec(Tracking):
             raise UserError(f"--gpus-per-trial must be 0 or more, not {self.gpus_per_trial:g}.")
         for flag, value in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
             if value > 1 and value != int(value):
-                raise UserError(f"--{flag}-per-trial above 1 must be whole, not {value:g}.")
+                raise UserError(f"--{flag}-per-trial {value:g}: above 1 it must be whole.")
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SearchSpec:

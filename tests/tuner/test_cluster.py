@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import shutil
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from rltune import cluster
 from rltune.agents.errors import UserError
 from rltune.capacity import Growth, NodeType, Resources, fitting
 from rltune.cli import main
+from rltune.driver import Driver
 
 HERE = Path(__file__).parent
 
@@ -153,6 +153,11 @@ def nodes() -> Iterator[Any]:
     folder = tempfile.mkdtemp(prefix="rl-", dir="/tmp")  # short: sockets lie in it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 2)
+        raylet: Any = importlib.import_module("ray._raylet")
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
         args = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
         several = Cluster(initialize_head=True, head_node_args=args)
         try:
@@ -183,11 +188,15 @@ def test_a_search_on_a_cluster_that_grows(
     monkeypatch.chdir(code)
     monkeypatch.syspath_prepend(str(code))
     monkeypatch.setattr("rltune.launch.WATCH_EVERY", 0.5)
-    # The second node joins while the first trials run.
-    joining = threading.Timer(
-        10, nodes.add_node, kwargs={"num_cpus": 1, "object_store_memory": 80_000_000}
-    )
-    joining.start()
+    joined: list[Any] = []
+
+    def on_result(driver: Driver, *args: Any) -> bool:
+        if not joined:  # the second node joins while the first trial runs
+            joined.append(nodes.add_node(num_cpus=1, object_store_memory=80_000_000))
+        return stock(driver, *args)
+
+    stock = Driver.on_result
+    monkeypatch.setattr(Driver, "on_result", on_result)
     result = rltune.Search(
         "own:ToyAgent", "own:ToyEnv",
         {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"sleep": 0.05}},
@@ -196,7 +205,6 @@ def test_a_search_on_a_cluster_that_grows(
     ).run()  # fmt: skip
     assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
     assert len(result.trials()) == 12
-    joining.join()
     assert "the cluster has changed: 2 at once, 1 before" in capsys.readouterr().out
     imported = {file.name: file.read_text() for file in seen.iterdir() if file.name != "none"}
     workers = [path for path in imported.values() if not path.startswith(str(code))]
@@ -233,8 +241,6 @@ def test_other_versions_are_refused(nodes: Any, tmp_path: Path, package: str) ->
 
 @pytest.mark.slow
 def test_the_token_is_asked_for(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    if os.environ.get("RAY_AUTH_MODE") != "token":
-        pytest.skip("the cluster was started without a token")
     monkeypatch.setattr(cluster, "_has_token", lambda loader: False)
     with pytest.raises(UserError, match="refuses this machine, which has no token"):
         cluster.find(nodes.address)
