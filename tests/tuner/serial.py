@@ -17,7 +17,7 @@ from rltune.search_view import SearchView
 from rltune.space import Space
 from rltune.spec import SearchSpec
 from rltune.study import SearchStudy
-from rltune.tracking import Tracker
+from rltune.tracking import Tracker, Tracking
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 
 MORE_THAN_ENOUGH = 10_000
@@ -34,7 +34,9 @@ class Serial:
 
     def __init__(self, folder: Path, slots: int = 2, **options: Any) -> None:
         if not (folder / "run").exists():
-            search = Search(storage_path=folder, name="run", wandb="off", report=False, **options)
+            search = Search(
+                storage_path=folder, name="run", wandb="off", **{"report": False, **options}
+            )
             RunDir.create(search.path, search.spec.to_dict())
         self.run = RunDir.open(folder / "run")
         self.spec = spec = SearchSpec.from_dict(self.run.spec)
@@ -57,7 +59,7 @@ class Serial:
             self.scheduler,
             spec.seed_plan(rungs_of(spec)),
             self.history,
-            Tracker(self.run, mode="off"),
+            Tracker(self.run, Tracking(wandb="off")),
             SearchView("run", spec.agent, spec.env, spec.budget, spec.trials),
             slots=slots,
             started=time.time(),

@@ -101,5 +101,5 @@ def test_the_command(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     url = process.stdout.readline().split()[-1]
     assert get(url)[0] == 200
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert "Traceback" not in (process.stderr.read() if process.stderr else "")

@@ -19,7 +19,7 @@ from rltune.rundir import RunDir
 from rltune.search_view import SearchView
 from rltune.space import Space
 from rltune.study import MAX_REFUSALS, SearchStudy, Start
-from rltune.tracking import Tracker
+from rltune.tracking import Tracker, Tracking
 from rltune.trainable import Result
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})
@@ -106,7 +106,7 @@ def test_the_driver_starts_no_trial_that_it_has_no_time_for(
     scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
     view = SearchView("run", spec.agent, spec.env, spec.budget, trials=spec.trials)
-    history, tracker = HistoryWriter(run.path), Tracker(run, mode="off")
+    history, tracker = HistoryWriter(run.path), Tracker(run, Tracking(wandb="off"))
     driver = Driver(
         spec, run, study, scheduler, plan, history, tracker, view,
         slots=1, started=time.time() - 3000,

@@ -277,7 +277,7 @@ stopped = []
 with LiveScreen(view, stop=stopped.append):
     view.trial_started(7, config={"gamma": 0.99})
     view.trial_progress(7, 500, 42.5)
-    for _ in range(200):
+    for _ in range(1200):
         time.sleep(0.05)
         if 7 in stopped and "crash" in sys.argv:
             raise RuntimeError("boom")
