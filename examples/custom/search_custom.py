@@ -19,6 +19,7 @@ if __name__ == "__main__":
         trials=6,
         seed=0,
         tournament=False,
+        report=False,
     ).run()
     print(result.best)
     print(result.trials()[["trial", "state", "objective"]])

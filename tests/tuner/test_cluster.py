@@ -79,6 +79,7 @@ def test_an_autoscaler_adds_what_it_may() -> None:
 # ------------------------------------------------------------------------------------- addresses
 
 
+@pytest.mark.slow  # each waits for Ray to give up
 def test_a_wrong_address_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import nbformat
+import pytest
 import rltune
 from nbclient import NotebookClient
 from test_report import NASTY, finish, make_run
@@ -19,6 +20,7 @@ def outputs(cell: Any) -> set[str]:
     return {kind for output in cell["outputs"] for kind in output.get("data", {})}
 
 
+@pytest.mark.slow
 def test_the_example_notebook_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
     assert not any(cell.get("outputs") for cell in notebook.cells)
