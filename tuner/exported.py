@@ -28,6 +28,7 @@ from rltune.rundir import Run, RunDir
 from rltune.scales import is_suite
 from rltune.summary import Summary, cell_value
 from rltune.train import TrainSpec
+from rltune.untrusted import load_yaml
 
 if TYPE_CHECKING:
     from rltune.study import TrialRecord
@@ -140,7 +141,7 @@ def _winner(run: RunDir, summary: Summary) -> Exportable:
     if config is None:
         raise UserError(f"run {run.name!r} has no winner yet; choose a trial: --trial N.")
     schedule = run.best_dir / "schedule.yaml"
-    changes = yaml.safe_load(schedule.read_text()) if schedule.exists() else []
+    changes = load_yaml(schedule) if schedule.exists() else []
     return _found(run, config, changes, int(run.spec["first_seed"]), "the best trial")
 
 

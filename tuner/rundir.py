@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rltune.agents.errors import StorageError, UserError, storage_error
 from rltune.scales import environments
+from rltune.untrusted import check_tree, load_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from rltune.reporting.charts import Chart
 
 FORMAT_VERSION = 1
+KINDS = ("search", "train")
+HEAD = {"name": str, "created": str, "command": str, "versions": dict, "resumes": list}
 MAX_ENVS_IN_NAME = 3
 STORAGE = "runs"  # where runs go unless --storage-path says otherwise
 PACKAGES = (
@@ -281,24 +284,26 @@ class RunDir:
         path = find_run(path).absolute()
         file = path / "run.yaml"
         try:
-            content = yaml.safe_load(file.read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path} is no run directory: it has no run.yaml.") from None
+            if not os.path.lexists(file):
+                raise UserError(f"{path} is no run directory: it has no run.yaml.")
+            check_tree(path)
+            content = load_yaml(file)
         except PermissionError:
             raise UserError(f"{file} may not be read: no permission.") from None
-        except (yaml.YAMLError, UnicodeDecodeError):
-            raise UserError(f"{file} is damaged: it is not readable as YAML.") from None
         if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
             raise UserError(f"{path} is no run directory of rltune: no format_version in run.yaml.")
         if content["format_version"] > FORMAT_VERSION:
-            made_by = content.get("versions", {}).get("rltune", "newer")
+            made_by = (content.get("versions") or {}).get("rltune", "newer")
             raise UserError(
                 f"{path} was written by a newer rltune ({made_by}): its format is "
                 f"{content['format_version']}, this one reads up to {FORMAT_VERSION}; "
                 "update rltune."
             )
-        if not isinstance(content.get("spec"), dict) or "kind" not in content:
+        if not isinstance(content.get("spec"), dict) or content.get("kind") not in KINDS:
             raise UserError(f"{file} is damaged: it has no kind or no spec.")
+        for name, kind in HEAD.items():
+            if not isinstance(content.get(name, kind()), kind):
+                raise UserError(f"{file} is damaged: {name} can't be {content[name]!r:.60}.")
         return cls(path, content)
 
     def __fspath__(self) -> str:
@@ -412,7 +417,7 @@ class RunDir:
         """
         path = self.path / ".lock"
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise storage_error(error, path) from error
         try:
@@ -533,7 +538,10 @@ class Run:
 
     def _read_yaml(self, name: str) -> dict[str, Any] | None:
         file = self.path / name
-        return yaml.safe_load(file.read_text()) if file.exists() else None
+        data = load_yaml(file) if file.exists() else None
+        if not isinstance(data, dict | None):
+            raise UserError(f"{file} is damaged: it has no names with values.")
+        return data
 
     def __repr__(self) -> str:
         spec = self.spec

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking import Tracking
+from rltune.untrusted import from_dict
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0
@@ -97,8 +99,9 @@ class SearchSpec(Tracking):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SearchSpec:
         """Read the specification back from run.yaml."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        spec = from_dict(cls, data, "the spec in run.yaml")
+        from_dict(Controls, spec.controls, "controls in run.yaml")
+        return spec
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""

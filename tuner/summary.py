@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from rltune.answer import Answer, retrain_command
 from rltune.rundir import Run
+from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +85,9 @@ class Summary:
     def tested(self) -> int:
         """Return how many trainings on test seeds have ended."""
         file = self.path / "best" / "scores.yaml"
-        scores = yaml.safe_load(file.read_text()) if file.exists() else None
-        return sum(map(len, (scores or {}).values()))
+        scores = load_yaml(file) if file.exists() else None
+        with reading(file):
+            return sum(map(len, (scores or {}).values()))
 
     @cached_property
     def states(self) -> dict[str, int]:
@@ -113,7 +114,8 @@ class Summary:
     def answer(self) -> Answer | None:
         """The answer, or None before there is one."""
         data = self.run.answer
-        return Answer.from_dict(data) if data else None
+        with reading(self.path / "best" / "answer.yaml"):
+            return Answer.from_dict(data) if data else None
 
     @cached_property
     def front(self) -> Front | None:
@@ -123,7 +125,8 @@ class Summary:
             return None
         from rltune.front import Front
 
-        return Front.from_dict(yaml.safe_load(file.read_text()))
+        with reading(file):
+            return Front.from_dict(load_yaml(file))
 
     @cached_property
     def best(self) -> tuple[int, float] | None:

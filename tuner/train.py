@@ -22,6 +22,7 @@ from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
 from rltune.tracking import Tracker, Tracking
 from rltune.train_progress import TrainProgress
+from rltune.untrusted import from_dict
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -63,8 +64,9 @@ class TrainSpec(Tracking):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrainSpec:
         """Read the specification back from run.yaml."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        spec = from_dict(cls, data, "the spec in run.yaml")
+        from_dict(Controls, spec.controls, "controls in run.yaml")
+        return spec
 
     def next_point(self, env_steps: int) -> int:
         """Return the env_steps at which the iteration ends that begins at ``env_steps``."""

@@ -29,6 +29,7 @@ from rltune.comparing.trainings import (
     canonical,
     env_name,
 )
+from rltune.untrusted import load_yaml
 
 EVALUATIONS = "evaluations.npz"
 MONITOR = "monitor.csv"
@@ -84,7 +85,7 @@ def _folders(path: Path, depth: int = 0) -> Iterator[tuple[Path, list[Path]]]:
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}.") from None
     monitors = [one for one in inside if one.is_file() and one.name.endswith(MONITOR)]
-    found = [one for one in inside if one.name == EVALUATIONS]
+    found = [one for one in inside if one.name == EVALUATIONS and one.is_file()]
     if monitors or found:
         if not found:  # of an EvalCallback with a folder of its own
             found = sorted(path.glob(f"*/{EVALUATIONS}"))[:1]
@@ -208,10 +209,7 @@ def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     found = []
     for name in ("args.yml", "config.yml"):
         files = [*folder.glob(name), *folder.glob(f"*/{name}")]
-        try:
-            content = yaml.load(files[0].read_text(), _Loader) if files else {}
-        except (yaml.YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
-            raise UserError(f"{files[0]} is damaged: it is not readable as YAML.") from error
+        content = load_yaml(files[0], _Loader) if files else {}
         found.append(content if isinstance(content, dict) else {})
     return found[0], found[1]
 
