@@ -67,10 +67,11 @@ def atomic_write(
 
 _SECRET = r"(?:(?:api|access|auth|private|secret|wandb)[-_]?key|token|secret|password|passwd)"
 SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET}$")
+URL_PASSWORD = re.compile(r"(://[^/@:\s]*:)([^/@\s]+)(?=@)")
 # In a text: a name and its value, the password of a URL, and what a key looks like.
 SECRET_TEXT = (
     re.compile(rf"(?i)((?:\b|[-_.]){_SECRET}[\"']?\s*[=:]\s*[\"']?)([^\s\"',}}]+)"),
-    re.compile(r"(://[^/@:\s]*:)([^/@\s]+)(?=@)"),
+    URL_PASSWORD,
     re.compile(r"\b()([0-9a-f]{40}|wandb_v1_\w+|sk-[\w-]{16,}|gh[pousr]_\w{16,}|hf_\w{16,})\b"),
 )
 MASK = "***"
@@ -79,12 +80,24 @@ MASK = "***"
 def masked(value: Any) -> Any:
     """Return plain data (dicts, lists, numbers, text) without secrets.
 
-    Masked are texts under a key such as "api_key", and the values of environment variables with
-    such a name, wherever they stand.
+    Masked are texts under a key such as "api_key", the passwords of URLs, and the values of
+    environment variables with such a name, wherever they stand.
     """
+    return _masked(value, _secrets())
+
+
+def masked_text(text: str) -> str:
+    """Return a text such as a traceback without secrets: also without what looks like a key."""
+    for pattern in SECRET_TEXT:
+        text = pattern.sub(rf"\1{MASK}", text)
+    return str(masked(text))
+
+
+def _secrets() -> list[str]:
+    """Return the values of environment variables that are secret by their names."""
     named = {text for name, text in os.environ.items() if SECRET_NAME.search(name)}
     secrets = [text for text in named if len(text) >= 8 and not text.startswith("/")]
-    return _masked(value, sorted(secrets, key=len, reverse=True))
+    return sorted(secrets, key=len, reverse=True)
 
 
 def _masked(value: Any, secrets: list[str]) -> Any:
@@ -104,7 +117,7 @@ def _masked(value: Any, secrets: list[str]) -> Any:
     text = str(value)
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return text
+    return URL_PASSWORD.sub(rf"\1{MASK}", text)
 
 
 def command_line(arguments: list[str] | None = None) -> str:
@@ -113,9 +126,7 @@ def command_line(arguments: list[str] | None = None) -> str:
     for argument in sys.argv if arguments is None else arguments:
         if shown and shown[-1].startswith("-") and SECRET_NAME.search(shown[-1]):
             argument = MASK
-        for pattern in SECRET_TEXT:
-            argument = pattern.sub(rf"\1{MASK}", argument)
-        shown.append(argument)
+        shown.append(masked_text(argument))
     program = [Path(name).name for name in shown[:1]]
     return str(masked(shlex.join(program + shown[1:])))
 

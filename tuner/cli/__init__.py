@@ -18,6 +18,8 @@ COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
     "export", "replay", "space",
 )  # fmt: skip
+# They read what may be damaged, or come from anybody.
+READERS = ("show", "report", "importances", "export", "compare", "replay", "dashboard")
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,6 +48,21 @@ def make_parser() -> Parser:
     return parser
 
 
+def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Run the command; of those that only read a run, no damage to it ends in a traceback."""
+    if args.command not in READERS:
+        return int(args.main(args, extra) or 0)
+    from rltune.untrusted import reading
+
+    with reading(getattr(args, "run", None) or ", ".join(args.runs)):
+        return int(args.main(args, extra) or 0)
+
+
+def _printable(text: str) -> str:
+    """Return a text without what controls a terminal: a file may have put it there."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 a user's mistake, 130 interrupted."""
     started = time.time()
@@ -56,9 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command is None:
             parser.print_help()
             return 0
-        return int(args.main(args, extra) or 0)
+        return _run(args, extra)
     except UserError as error:
-        print(f"rltune: {error}", file=sys.stderr)
+        print(f"rltune: {_printable(str(error))}", file=sys.stderr)
         return 2
     except PermissionError as error:
         print(

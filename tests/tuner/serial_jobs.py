@@ -1,0 +1,27 @@
+"""Jobs of searches in this process, without Ray."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+
+def run_here(patch: pytest.MonkeyPatch, launch: Any) -> None:
+    """Run the jobs one after the other, from now on."""
+    from rltune.trainable import PAYLOAD, TASK, AgentTrainable
+
+    def run_jobs(source: Any, *args: Any, **kwargs: Any) -> None:
+        while not source.exhausted() and not source.should_stop():
+            task = source.next_job()
+            assert task is not None
+            worker = AgentTrainable.__new__(AgentTrainable)
+            worker.setup({TASK: task})
+            while not source.on_result(task["job"], worker.step()[PAYLOAD]):
+                pass
+            worker.cleanup()
+
+    patch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    patch.setattr(launch, "slots", lambda resources: 1)
+    patch.setattr(launch, "run_jobs", run_jobs)
