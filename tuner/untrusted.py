@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TRACEBACK = "RLTUNE_TRACEBACK"  # set: errors of damaged files keep their tracebacks
-MAX_YAML = 1_000_000  # characters; PyYAML reads about 50,000 a second
+MAX_YAML = 400_000  # characters; PyYAML reads about 50,000 a second
 MAX_VALUES = 1_000_000  # of a YAML file with its aliases written out
 MAX_ROWS = 100_000_000  # of a Parquet file
 # A backend keeps its own files there, with links to its caches.

@@ -286,7 +286,7 @@ def test_a_pipe_is_not_waited_for(name: str, run: Path, capsys: pytest.CaptureFi
         assert "neither a file nor a folder" in fails([command, str(run)], capsys)
 
 
-@pytest.mark.parametrize("name", ["../../evil", "/etc/x", "..", "a/b", "x\x00y", ""])
+@pytest.mark.parametrize("name", ["../../evil", "/etc/x", "..", "a/b", "x\x00y"])
 def test_names_stay_in_the_storage(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,7 +303,8 @@ def test_names_stay_in_the_storage(
         "&a [*a]",
         "a: &a [x,x,x,x,x,x,x,x,x]\n"
         + "\n".join(
-            f"{x}: &{x} [{','.join(['*' + y] * 9)}]" for y, x in zip("abcdefgh", "bcdefghi", strict=True)
+            f"{x}: &{x} [{','.join(['*' + y] * 9)}]"
+            for y, x in zip("abcdefgh", "bcdefghi", strict=True)
         ),
         "[" * 3000,
         "x: " + "9" * 5000,

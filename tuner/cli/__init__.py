@@ -82,6 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"rltune: {error.filename or error}: no permission; see who owns it.", file=sys.stderr
         )
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        said = (str(error).splitlines() or ["it is full"])[0]
+        print(f"rltune: the memory does not hold what was asked for: {said}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
