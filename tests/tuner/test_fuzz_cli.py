@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rltune.space import shipped_spaces
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -253,7 +253,7 @@ def check_arguments(command: str, data: st.DataObject, home: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@settings(QUICK, max_examples=8)
+@settings(QUICK, max_examples=6)
 @given(data=st.data())
 def test_any_arguments(command: str, data: st.DataObject, home: Path) -> None:
     check_arguments(command, data, home)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-import rltune
 import torch
 import yaml
 from rltune.agents import checkpoint
@@ -158,9 +157,6 @@ def test_reading_a_run_imports_nothing_that_it_names(
         assert main([name, str(run), *rest]) in (0, 2)
     assert "rltune train planted:Agent" in capsys.readouterr().out
     assert not (tmp_path / "executed").exists()
-    change(run, agent="ppo")
-    with pytest.raises(UserError, match="--own-code"):
-        rltune.export(run, to="sb3")
 
 
 def test_resuming_imports_from_where_the_user_is(
@@ -339,7 +335,6 @@ def test_a_study_is_json(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
             [(key, f'"{hexed}"') for key in ("cma:optimizer", "cma:optimizer:0", "cma:x")],
         )
     optuna.load_study(study_name=None, storage=f"sqlite:///{run / 'study.db'}").trials  # noqa: B018
-    change(run, sampler="cmaes")
     assert main(["resume", str(run), "--trials", "3", "--plain"]) in (0, 2)
     assert not mark.exists()
     with sqlite3.connect(run / "study.db") as study:
