@@ -590,6 +590,10 @@ def resolve_device(device: str, spaces: Spaces) -> str:
     images = len(Parts(spaces.observation).shape) == 3
     if device == "auto":
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # no such device, or none of this kind here
+        raise UserError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
     if device == "cpu" and not images:
         torch.set_num_threads(1)
     return device

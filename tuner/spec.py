@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +73,7 @@ class SearchSpec(Tracking):
         _at_least("--seed", self.seed, 0)
         _at_least("--first-seed", self.first_seed, 0)
         _at_least("--first-test-seed", self.first_test_seed, 0)
+        check_device(self.device)
         judged([0.0], self.over_seeds)
         _, most = parse_seeds(self.seeds)
         tune, test = range(self.first_seed, self.first_seed + most), self.tournament_seeds
@@ -137,6 +139,12 @@ class SearchSpec(Tracking):
             points += [start + round((end - start) * k / pieces) for k in range(1, pieces + 1)]
             start = end
         return points
+
+
+def check_device(device: str) -> None:
+    """Raise UserError for what can't be the name of a device, without PyTorch."""
+    if not re.fullmatch(r"auto|[a-z]+(:\d+)?", device):
+        raise UserError(f"--device {device!r}: write cpu, cuda, cuda:1 or auto.")
 
 
 def _at_least(flag: str, value: float, least: float) -> None:

@@ -20,6 +20,7 @@ from rltune.history import HistoryWriter
 from rltune.learners import agent_type, with_config
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
+from rltune.spec import check_device
 from rltune.tracking import Tracker, Tracking
 from rltune.train_progress import TrainProgress
 from rltune.untrusted import from_dict
@@ -53,6 +54,7 @@ class TrainSpec(Tracking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_device(self.device)
         least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
         if self.eval_freq is not None:
             least["eval_freq"] = 1

@@ -18,8 +18,12 @@ def run_here(patch: pytest.MonkeyPatch, launch: Any) -> None:
             assert task is not None
             worker = AgentTrainable.__new__(AgentTrainable)
             worker.setup({TASK: task})
-            while not source.on_result(task["job"], worker.step()[PAYLOAD]):
-                pass
+            try:
+                while not source.on_result(task["job"], worker.step()[PAYLOAD]):
+                    pass
+            except Exception as error:
+                source.on_failure(task["job"], launch.Failure(f"error: {error}", ""))
+                continue
             worker.cleanup()
 
     patch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())

@@ -369,3 +369,13 @@ def test_control_characters_do_not_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "\x1b" not in fails(["show", str(tmp_path / "\x1b]0;evil\x07")], capsys)
+
+
+@pytest.mark.parametrize("command", ["train ppo --env CartPole-v1 -n 8 --name x", "eval {file}"])
+@pytest.mark.parametrize("device", ["x\x1b", "nonsense", "cuda:99", "meta:x"])
+def test_odd_devices_are_one_sentence(
+    device: str, command: str, trained: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    fails([*command.format(file=trained).split(), "--device", device], capsys)
