@@ -20,7 +20,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["rltune", "yaml"]):
+with atheris.instrument_imports(
+    include=["rltune", "yaml", "zipfile", "torch._weights_only_unpickler"]
+):
     import numpy as np
     import rltune
     import torch
