@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,7 +130,9 @@ def _load(path: Path) -> Any:
             size = sum(part.file_size for part in file.infolist())
         if size > path.stat().st_size:
             raise UserError(f"{path} is not a checkpoint of rltune: its parts are too large")
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd pickles
+            return torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
     except OSError as error:
