@@ -501,11 +501,8 @@ class Agent:
             state["agent"],
             state["env"],
             state["config"],
-            total_timesteps=state["total_timesteps"],
-            seed=state["seed"],
             device=device,
-            controls=Controls(**state["controls"]),
-            env_kwargs=state["env_kwargs"],
+            **checkpoint.setting(state, path),
         )
         agent._restore(state, path)
         return agent
@@ -556,16 +553,16 @@ class Agent:
         return self._envs_state or self._envs.state_dict()
 
     def _restore(self, state: dict[str, Any], path: str | Path) -> None:
-        try:
-            self.algorithm.load_state_dict(state["algorithm"])
-            self.memory.load_state_dict(state["memory"])
-        except (RuntimeError, KeyError, ValueError) as error:
-            raise UserError(
-                f"checkpoint {path} does not fit agent {self.algorithm_spec!r} on {self.env!r}: "
-                f"{str(error).splitlines()[0]}"
-            ) from error
+        with checkpoint.fitting(path, self.algorithm_spec, self.env):
+            self._take_over(state)
+
+    def _take_over(self, state: dict[str, Any]) -> None:
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.memory.load_state_dict(state["memory"])
         self.extra = state["extra"]
         self._progress = _Progress(**state["progress"])
+        if not isinstance(self._progress.env_steps, int):
+            raise ValueError("env_steps are no number")
         self.monitor.load_state_dict(state["monitor"])
         if self.observations is not None:
             self.observations.load_state_dict(state["observations"])
@@ -593,6 +590,10 @@ def resolve_device(device: str, spaces: Spaces) -> str:
     images = len(Parts(spaces.observation).shape) == 3
     if device == "auto":
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # no such device, or none of this kind here
+        raise UserError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
     if device == "cpu" and not images:
         torch.set_num_threads(1)
     return device

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError, storage_error
 
 FORMAT = "rltune-agent"
 VERSION = 1
+HEAD = {"version": int, "agent": str, "env": str, "extra": dict}
 
 
 def write(path: str | Path, state: dict[str, Any]) -> None:
@@ -56,14 +61,12 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
     path = Path(path)
     if not path.is_file():
         raise UserError(f"checkpoint {path} does not exist")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is not a checkpoint of rltune") from error
-    except OSError as error:
-        raise UserError(f"checkpoint {path} can't be read: {error.strerror}") from error
+    state = _load(path)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of rltune")
+    for name, of_type in HEAD.items():
+        if not isinstance(state.get(name), of_type):
+            raise UserError(f"checkpoint {path} is damaged: {name} can't be what it says")
     if state["version"] > VERSION:
         raise UserError(
             f"checkpoint {path} is of format {state['version']}, newer than this rltune reads "
@@ -73,3 +76,66 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
         if wanted is not None and wanted != state[kind]:
             raise UserError(f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}")
     return dict(state)
+
+
+def setting(state: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Return what of a state the constructors of agents take, but for agent, env and config.
+
+    Raises:
+        UserError: it is not there, or of another type.
+    """
+    for name in ("config", "controls", "env_kwargs"):
+        if not (
+            isinstance(state.get(name), dict) and all(isinstance(key, str) for key in state[name])
+        ):
+            raise UserError(f"checkpoint {path} is damaged: {name} has no names with values")
+    with fitting(path, state["agent"], state["env"]):
+        controls = Controls(**state["controls"])
+    return {
+        "total_timesteps": whole(state, "total_timesteps", path),
+        "seed": whole(state, "seed", path),
+        "controls": controls,
+        "env_kwargs": state["env_kwargs"],
+    }
+
+
+def whole(state: dict[str, Any], name: str, path: str | Path) -> int:
+    """Return a number of a state that is 0 or more; UserError: it is none."""
+    value = state.get(name)
+    if not isinstance(value, int) or value < 0:
+        raise UserError(f"checkpoint {path} is damaged: {name} can't be {value!r:.60}")
+    return value
+
+
+@contextmanager
+def fitting(path: str | Path, agent: object, env: object) -> Iterator[None]:
+    """Turn whatever goes wrong in taking over a state into a UserError: it is not of this agent."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [""])[0][:200]
+        raise UserError(
+            f"checkpoint {path} does not fit agent {agent!r} on {env!r}: "
+            f"{said or type(error).__name__}"
+        ) from error
+
+
+def _load(path: Path) -> Any:
+    """Return what is in the file: tensors and plain Python, whatever its pickle asks for."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            # PyTorch stores without compression; a few compressed bytes could fill the memory.
+            size = sum(part.file_size for part in file.infolist())
+        if size > path.stat().st_size:
+            raise UserError(f"{path} is not a checkpoint of rltune: its parts are too large")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd pickles
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"checkpoint {path} can't be read: {error.strerror or error}") from error
+    except Exception as error:  # whatever a damaged pickle leads to
+        raise UserError(f"{path} is not a checkpoint of rltune") from error

@@ -85,6 +85,9 @@ class Hyperparameter:
 
 
 # What a model file says in their stead.
+# What no machine holds is said at once: an environment and a layer take time to make.
+MOST_ENVS = 65_536
+WIDEST = 16_384
 NETWORK_FIELDS = (
     "net_arch",
     "activation",
@@ -130,7 +133,14 @@ class AgentConfig:
     """What every agent has."""
 
     n_envs: int = hp(
-        8, low=1, high=64, scale="pow2", minimum=1, mutable=False, help="parallel environments"
+        8,
+        low=1,
+        high=64,
+        scale="pow2",
+        minimum=1,
+        maximum=MOST_ENVS,
+        mutable=False,
+        help="parallel environments",
     )
     gamma: float = hp(
         0.99, low=0.9, high=0.9999, scale="one_minus_log", maximum=1, help="discount factor"
@@ -151,6 +161,7 @@ class AgentConfig:
     net_arch: tuple[int, ...] = hp(
         (64, 64),
         minimum=1,
+        maximum=WIDEST,
         mutable=False,
         help="hidden layers of actor and of critic, as 64,64 (not for images)",
     )
@@ -272,11 +283,19 @@ class OffPolicyConfig(AgentConfig):
     """What the agents have that learn from replayed transitions."""
 
     n_envs: int = hp(
-        1, low=1, high=64, scale="pow2", minimum=1, mutable=False, help="parallel environments"
+        1,
+        low=1,
+        high=64,
+        scale="pow2",
+        minimum=1,
+        maximum=MOST_ENVS,
+        mutable=False,
+        help="parallel environments",
     )
     net_arch: tuple[int, ...] = hp(
         (256, 256),
         minimum=1,
+        maximum=WIDEST,
         mutable=False,
         help="hidden layers of each network, as 256,256",
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
+
+from rltune.agents.errors import UserError
+
+MOST_EPISODES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,14 @@ class Controls:
     plateau_factor: float = 0.9
     early_stop_patience: int | None = None
     monitor_from: int = 0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float, type(field.default))):
+                raise UserError(f"{field.name} must be a number, not {value!r:.60}")
+        if not 1 <= self.reward_buffer_size <= MOST_EPISODES:
+            raise UserError(f"reward_buffer_size must be from 1 to {MOST_EPISODES:,}")
 
 
 class Monitor:

@@ -13,8 +13,7 @@ import difflib
 import importlib
 import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.errors import UserError
 from rltune.agents.masks import Masked, mask_to_info, offers_masks
+from rltune.agents.own_code import factory, import_module
 from rltune.agents.seen import as_seen
 
 Env = gymnasium.Env[Any, Any]
@@ -101,7 +101,7 @@ def build(
 def check_env_name(env: str) -> None:
     """Raise `UserError` when there is no such id (with the close match) or class."""
     if is_own(env):
-        _import_own(env)
+        factory(env)
     else:
         find_spec(env)
 
@@ -131,7 +131,7 @@ def find_spec(env: str) -> gymnasium.envs.registration.EnvSpec:
     """Return the registered specification of a gymnasium id, or raise `UserError`."""
     module, _, env_id = env.rpartition(":")
     if module:
-        _import_module(module, env)
+        import_module(module, f"environment {env!r}")
     if env_id not in gymnasium.registry:
         _register_extras()
     if env_id not in gymnasium.registry:
@@ -176,29 +176,11 @@ def _newest() -> dict[str, str]:
     return {_unversioned(spec.id): spec.id for spec in specs}
 
 
-def _import_module(module: str, env: str) -> None:
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(f"environment {env!r}: cannot import module {module!r}: {error}") from error
-
-
-def _import_own(env: str) -> Callable[..., Any]:
-    from rltune.agents.registry import import_object
-
-    made = import_object(env, "environment")
-    if not callable(made):
-        raise UserError(f"environment {env!r} is a {type(made).__name__}, not a class or function")
-    return cast(Callable[..., Any], made)
-
-
 # -------------------------------------------------------------------------------------- making
 
 
 def _make_own(env: str, kwargs: dict[str, Any]) -> Env:
-    made = _import_own(env)
+    made = factory(env)
     try:
         return cast(Env, made(**kwargs))
     except TypeError:

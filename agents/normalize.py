@@ -48,9 +48,10 @@ class RunningMeanStd:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
-        self.mean = state["mean"].numpy().copy()
-        self.var = state["var"].numpy().copy()
-        self.count = state["count"]
+        mean, var = state["mean"].numpy().copy(), state["var"].numpy().copy()
+        if not mean.shape == var.shape == self.mean.shape:
+            raise ValueError(f"statistics of shape {mean.shape}, not {self.mean.shape}")
+        self.mean, self.var, self.count = mean, var, float(state["count"])
 
 
 class ObservationNormalizer:

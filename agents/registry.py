@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import os
-import sys
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError, unknown
+from rltune.agents.own_code import import_object
 
 if TYPE_CHECKING:
     from rltune.agents.algorithm import Algorithm
@@ -55,39 +52,3 @@ def agent_class(name: str) -> type[Algorithm[Any]]:
         missing = ", ".join(sorted(found.__abstractmethods__))
         raise UserError(f"agent {name!r} lacks {missing}")
     return found
-
-
-def import_object(spec: str, kind: str) -> Any:
-    """Import ``module:Name``; modules in the current directory come first.
-
-    Args:
-        spec: where the object is
-        kind: what it is for the errors, such as ``agent`` or ``environment``
-
-    Raises:
-        UserError: the text has another shape, or there is no such module or name in it.
-    """
-    module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        raise UserError(f"{kind} {spec!r} is not of the form module:Name")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-        importlib.invalidate_caches()
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise UserError(
-                f"{kind} {spec!r}: there is no module {error.name!r} in {here} or installed"
-            ) from None
-        raise UserError(f"{kind} {spec!r} can't be imported: {error}") from error
-    except Exception as error:
-        raise UserError(
-            f"{kind} {spec!r} can't be imported: {type(error).__name__}: {error}"
-        ) from error
-    try:
-        return getattr(module, name)
-    except AttributeError:
-        public = [item for item in vars(module) if not item.startswith("_")]
-        raise unknown(f"{kind} in {module_name}", name, public) from None

@@ -389,7 +389,10 @@ class _Observations:
             self.frames[rows] = state["frames"].numpy()
         else:
             for part, compressed in zip(self._parts(rows), state["compressed"], strict=True):
-                content = np.frombuffer(zlib.decompress(compressed.numpy()), np.uint8)
+                # Bounded: a few bytes could stand for more than the memory.
+                size = self.frames[part].nbytes
+                unpacked = zlib.decompressobj().decompress(compressed.numpy(), size)
+                content = np.frombuffer(unpacked, np.uint8)
                 self.frames[part] = content.reshape(len(part), *self.frames.shape[1:])
         self.depth[rows] = state["depth"].numpy()
         self.odd[:] = False

@@ -14,7 +14,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
@@ -27,6 +26,7 @@ from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, job_name, pick_finalists
 from rltune.trials_table import write_trials
+from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -726,5 +726,10 @@ def nested_scores(scores: dict[tuple[int, int], float]) -> dict[int, dict[int, f
 def read_scores(run: RunDir) -> dict[tuple[int, int], float]:
     """Read what `write_scores` wrote; empty when it wrote nothing yet."""
     path = run.path / SCORES
-    nested = yaml.safe_load(path.read_text()) if path.exists() else {}
-    return {(trial, seed): score for trial, row in nested.items() for seed, score in row.items()}
+    nested = load_yaml(path) if path.exists() else {}
+    with reading(path):
+        return {
+            (int(trial), int(seed)): float(score)
+            for trial, row in nested.items()
+            for seed, score in row.items()
+        }

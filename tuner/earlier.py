@@ -20,6 +20,7 @@ from rltune.formats import plural
 from rltune.rundir import RunDir, open_run
 from rltune.sampler_views import blames
 from rltune.trials_table import as_text
+from rltune.untrusted import reading
 from rltune.warm_start import Earlier, ranks
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def take_over(
         run.write_yaml("run.yaml", run.content)
     if not path.exists():
         return []
-    kept = json.loads(path.read_text())
-    return [Earlier(one["name"], tuple(one["values"]), tuple(one["ranks"])) for one in kept]
+    with reading(path):
+        kept = json.loads(path.read_text())
+        return [Earlier(one["name"], tuple(one["values"]), tuple(one["ranks"])) for one in kept]
 
 
 def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier, Taken]:

@@ -21,13 +21,15 @@ from rltune import __version__
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
-from rltune.learners import config_class
+from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
 from rltune.recipes import KEYS
 from rltune.rundir import Run, RunDir
 from rltune.scales import is_suite
+from rltune.spec import SearchSpec
 from rltune.summary import Summary, cell_value
 from rltune.train import TrainSpec
+from rltune.untrusted import load_yaml
 
 if TYPE_CHECKING:
     from rltune.study import TrialRecord
@@ -57,13 +59,20 @@ class Exportable:
         return [what, *([self.score] if self.score else []), f"exported by rltune {__version__}"]
 
 
-def export(run: str | os.PathLike[str] | Run, to: str = "rltune", trial: int | None = None) -> str:
+def export(
+    run: str | os.PathLike[str] | Run,
+    to: str = "rltune",
+    trial: int | None = None,
+    own_code: bool = False,
+) -> str:
     """Return the winner, or another trial, or a training's configuration, in the words of others.
 
     Args:
         run: the run directory, its name, or latest
         to: "rltune", "yaml", "json", "zoo", "sb3", "cleanrl" or "rllib"
         trial: of a search; None: the winner
+        own_code: whether an environment of the user's own may be imported, which the words of
+            others need; a run directory may come from anybody
 
     Raises:
         UserError: nothing to export yet, no such trial or format, or no equal for what it uses.
@@ -74,6 +83,11 @@ def export(run: str | os.PathLike[str] | Run, to: str = "rltune", trial: int | N
     found = exportable(RunDir.open(cast("str | os.PathLike[str]", path)), trial)
     if to not in _ANY:
         _check_simple(found.spec, to)
+        if ":" in found.spec.env and not own_code:
+            raise UserError(
+                f"--to {to} has to make the environment {found.spec.env!r}, and what only reads a "
+                "run imports no code that it names; --own-code allows it."
+            )
     module, name = FORMATS[to]
     render: Callable[[Exportable], str] = getattr(importlib.import_module(module), name)
     return render(found)
@@ -129,7 +143,7 @@ def exportable(run: RunDir, trial: int | None = None) -> Exportable:
         there_is = f"it has {known[0]} to {known[-1]}" if known else "it has none yet"
         raise UserError(f"run {run.name!r} has no trial {trial}; {there_is}.")
     config, changes = lineage(_records(summary), trial)
-    return _found(run, config, changes, int(run.spec["first_seed"]), f"trial {trial}")
+    return _found(run, config, changes, SearchSpec.from_dict(run.spec).first_seed, f"trial {trial}")
 
 
 def _winner(run: RunDir, summary: Summary) -> Exportable:
@@ -140,8 +154,8 @@ def _winner(run: RunDir, summary: Summary) -> Exportable:
     if config is None:
         raise UserError(f"run {run.name!r} has no winner yet; choose a trial: --trial N.")
     schedule = run.best_dir / "schedule.yaml"
-    changes = yaml.safe_load(schedule.read_text()) if schedule.exists() else []
-    return _found(run, config, changes, int(run.spec["first_seed"]), "the best trial")
+    changes = load_yaml(schedule) if schedule.exists() else []
+    return _found(run, config, changes, SearchSpec.from_dict(run.spec).first_seed, "the best trial")
 
 
 def _ranked(summary: Summary, trial: int) -> Ranked | None:
@@ -179,18 +193,18 @@ def _found(
     what: str,
     score: str = "not tested on seeds of its own",
 ) -> Exportable:
-    spec = run.spec
+    spec = SearchSpec.from_dict(run.spec)
     training = TrainSpec(
-        agent=spec["agent"],
-        env=spec["env"],
-        total_timesteps=int(spec["budget"]),
+        agent=spec.agent,
+        env=spec.env,
+        total_timesteps=spec.budget,
         config=dict(config),
         schedule=changes,
-        env_kwargs=spec.get("env_kwargs") or {},
+        env_kwargs=spec.env_kwargs,
         seed=seed,
-        eval_freq=max(1, int(spec["budget"]) // int(spec["evaluations"])),
-        eval_episodes=int(spec["eval_episodes"]),
-        controls=spec.get("controls") or {},
+        eval_freq=max(1, spec.budget // spec.evaluations),
+        eval_episodes=spec.eval_episodes,
+        controls=spec.controls,
     )
     origin = f"{what} of the search {run.name!r}"
     return Exportable(spec=_complete(training), origin=origin, score=score, name=run.name)
@@ -198,6 +212,8 @@ def _found(
 
 def _complete(spec: TrainSpec) -> TrainSpec:
     """Return the training with all hyperparameters in its configuration."""
+    if is_own(spec.agent):  # nothing is imported; a run holds the whole configuration
+        return spec
     made = make_config(config_class(spec.agent), spec.config)
     return dataclasses.replace(spec, config=config_dict(made))
 
@@ -242,13 +258,15 @@ def _list(cell: object) -> list[dict[str, Any]]:
 
 def commented(lines: list[str]) -> str:
     """Return lines as comments of a shell script, of Python or of YAML."""
-    return "".join(f"# {line}\n" for line in lines)
+    # A name with a line break in it would be no comment any more.
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 
 def as_command(found: Exportable) -> str:
     """Return the command that trains it again, bit for bit on a CPU."""
     spec = found.spec
-    defaults = config_dict(make_config(config_class(spec.agent), {}))
+    known = not is_own(spec.agent)
+    defaults = config_dict(make_config(config_class(spec.agent), {})) if known else {}
     command = retrain_command(
         spec.agent,
         spec.env,

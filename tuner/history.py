@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rltune.agents.errors import StorageError, storage_error
 from rltune.rundir import atomic_write
+from rltune.untrusted import read_table, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,8 @@ class HistoryWriter:
             raise storage_error(error, run) from error
         self._journal: int | None = None  # the open file
         self._pending: list[dict[str, Any]] = []  # its lines
-        self._recover()
+        with reading(self._folders[0]):
+            self._recover()
 
     def _recover(self) -> None:
         history = self._folders[0]
@@ -191,17 +193,19 @@ def read_history(run: str | os.PathLike[str]) -> pd.DataFrame:
 
     Exact whenever it is called: also beside a running writer, and after one was killed.
     """
-    return _frame(_read(Path(run))[0], "iteration")
+    with reading(Path(run) / "history"):
+        return _frame(_read(Path(run))[0], "iteration")
 
 
 def read_episodes(run: str | os.PathLike[str]) -> pd.DataFrame:
     """Return the finished training episodes of the run directory ``run``, a row per episode."""
-    return _frame(_read(Path(run))[1], "env_steps")
+    with reading(Path(run) / "episodes"):
+        return _frame(_read(Path(run))[1], "env_steps")
 
 
 def _frame(table: pa.Table, last_key: str) -> pd.DataFrame:
     table = table.drop_columns(["attempt"])
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame.sort_values(["trial", "seed", last_key], kind="stable", ignore_index=True)
 
 
@@ -214,12 +218,10 @@ def _read(run: Path) -> tuple[pa.Table, pa.Table]:
             episode_parts, _ = _listing(episodes)
             lines = [line for _, path in journals for line in _read_journal(path)]
             pending = {number for number, _ in journals}
-            rows = _concat([pq.read_table(path) for *_, path in parts], lines, "row")
+            rows = _concat([read_table(path) for *_, path in parts], lines, "row")
             # The episodes of a journal that is still there are read from it, not from a part
             # that the writer has just made or was killed after making.
-            tables = [
-                pq.read_table(path) for first, _, path in episode_parts if first not in pending
-            ]
+            tables = [read_table(path) for first, _, path in episode_parts if first not in pending]
             ended = _concat(tables, lines, "episodes")
             break
         except FileNotFoundError:  # the writer has just replaced this file by a larger one
@@ -237,7 +239,7 @@ def _concat(tables: list[pa.Table], lines: list[dict[str, Any]], what: str) -> p
 
 
 def _read_parts(folder: Path, columns: list[str] | None = None) -> pa.Table:
-    tables = [pq.read_table(path, columns=columns) for *_, path in _listing(folder)[0]]
+    tables = [read_table(path, columns) for *_, path in _listing(folder)[0]]
     kind = HISTORY_COLUMNS if folder.name == "history" else EPISODE_COLUMNS
     empty = _table([], kind).select(columns or list(kind))
     return pa.concat_tables([empty, *tables], promote_options="permissive")
@@ -320,7 +322,7 @@ def _merge(folder: Path) -> None:
         widths = {last - first + 1 for first, last, _ in parts}
         if len(parts) < MERGE or len(widths) > 1 or widths.pop() >= LARGEST:
             return
-        tables = [pq.read_table(path) for *_, path in parts]
+        tables = [read_table(path) for *_, path in parts]
         table = pa.concat_tables(tables, promote_options="permissive")
         _write_part(folder / f"part-{parts[0][0]:08d}-{parts[-1][1]:08d}.parquet", table)
         _remove_leftovers(folder)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from rltune import cluster
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.capacity import Resources, Room
+from rltune.rundir import masked_text
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
 
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -402,7 +403,8 @@ def _failed(here: _Here, method: str, trial: Any) -> None:
     from ray import exceptions
 
     # Tune's driver has just written both beside each other, in a folder of its own.
-    text = Path(trial.error_file).read_text() if Path(trial.error_file or "").is_file() else ""
+    file = Path(trial.error_file or "")
+    text = masked_text(file.read_text()) if file.is_file() else ""
     pickled = Path(trial.pickled_error_file or "")
     error = ray.cloudpickle.loads(pickled.read_bytes()) if pickled.is_file() else None
     cause = error.cause if isinstance(error, exceptions.RayTaskError) else error
@@ -420,4 +422,4 @@ def _explained(error: Any, cause: Any, text: str) -> Failure:
         reason = "worker died: its process was killed or crashed"
         return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
-    return Failure(f"error: {last}", text, isinstance(cause, MissingMetricError))
+    return Failure(f"error: {masked_text(last)}", text, isinstance(cause, MissingMetricError))

@@ -26,6 +26,11 @@ RLLIB = "rllib:"
 RECORDED = ("input_", "actions_in_input_normalized")
 
 
+def is_own(agent: str) -> bool:
+    """Whether an agent is ``module:Class`` of the user's own."""
+    return ":" in agent and not agent.startswith(RLLIB)
+
+
 def config_class(agent: str) -> type[Any]:
     """Return the class of an agent's configurations: a dataclass of hyperparameters.
 

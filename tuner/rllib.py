@@ -8,11 +8,14 @@ our agents.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import math
 import time
 import warnings
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 ENV_NAME = "rltune"
+_LARGEST_BOUNDS = 64_000_000  # bytes of the bounds of a space
 
 # What an RLlib learner learns beside its networks, and leaves out of its state.
 _LEARNED = (
@@ -366,26 +370,24 @@ class RLlibAgent:
             state["agent"],
             state["env"],
             state["config"],
-            total_timesteps=state["total_timesteps"],
-            seed=state["seed"],
             device=device,
-            controls=Controls(**state["controls"]),
-            env_kwargs=state["env_kwargs"],
-            _steps_before=state["env_steps"],
+            _steps_before=checkpoint.whole(state, "env_steps", path),
+            **checkpoint.setting(state, path),
         )
         try:
-            _set_state(agent._rllib, _arrays(state["rllib"]))
-            agent._load_learned(state["learned"])
-            agent._load_replay(_arrays(state["replay"]))
-        except (RuntimeError, KeyError, ValueError, AttributeError, TypeError) as error:
+            with _no_pickles():
+                _set_state(agent._rllib, _arrays(state["rllib"]))
+                agent._load_learned(state["learned"])
+                agent._load_replay(_arrays(state["replay"]))
+            agent.extra = state["extra"]
+            agent.diverged = state["diverged"]
+            agent.monitor.load_state_dict(state["monitor"])
+        except Exception as error:  # whatever RLlib makes of a damaged state
             agent.close()
             raise UserError(
                 f"checkpoint {path} does not fit this version of RLlib: "
                 f"{(str(error).splitlines() or [type(error).__name__])[0]}"
             ) from error
-        agent.extra = state["extra"]
-        agent.diverged = state["diverged"]
-        agent.monitor.load_state_dict(state["monitor"])
         return agent
 
     def _learned_state(self) -> dict[str, dict[str, torch.Tensor]]:
@@ -520,6 +522,26 @@ def _silent() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextlib.contextmanager
+def _no_pickles() -> Iterator[None]:
+    """Let RLlib read the bounds of the spaces in its states without unpickling, as it would."""
+    from ray.rllib.utils import serialization
+
+    before = serialization._deserialize_ndarray
+    serialization._deserialize_ndarray = _bounds
+    try:
+        yield
+    finally:
+        serialization._deserialize_ndarray = before
+
+
+def _bounds(text: str) -> Array:
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(base64.b64decode(text), _LARGEST_BOUNDS)
+    array: Array = np.load(io.BytesIO(content), allow_pickle=False)
+    return array
 
 
 def _plain(tree: Any) -> Any:

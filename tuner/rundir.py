@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rltune.agents.errors import StorageError, UserError, storage_error
 from rltune.scales import environments
+from rltune.untrusted import check_tree, load_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from rltune.reporting.charts import Chart
 
 FORMAT_VERSION = 1
+KINDS = ("search", "train")
+HEAD = {"name": str, "created": str, "command": str, "versions": dict, "resumes": list}
 MAX_ENVS_IN_NAME = 3
 STORAGE = "runs"  # where runs go unless --storage-path says otherwise
 PACKAGES = (
@@ -64,10 +67,11 @@ def atomic_write(
 
 _SECRET = r"(?:(?:api|access|auth|private|secret|wandb)[-_]?key|token|secret|password|passwd)"
 SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET}$")
+URL_PASSWORD = re.compile(r"(://[^/@:\s]*:)([^/@\s]+)(?=@)")
 # In a text: a name and its value, the password of a URL, and what a key looks like.
 SECRET_TEXT = (
     re.compile(rf"(?i)((?:\b|[-_.]){_SECRET}[\"']?\s*[=:]\s*[\"']?)([^\s\"',}}]+)"),
-    re.compile(r"(://[^/@:\s]*:)([^/@\s]+)(?=@)"),
+    URL_PASSWORD,
     re.compile(r"\b()([0-9a-f]{40}|wandb_v1_\w+|sk-[\w-]{16,}|gh[pousr]_\w{16,}|hf_\w{16,})\b"),
 )
 MASK = "***"
@@ -76,12 +80,24 @@ MASK = "***"
 def masked(value: Any) -> Any:
     """Return plain data (dicts, lists, numbers, text) without secrets.
 
-    Masked are texts under a key such as "api_key", and the values of environment variables with
-    such a name, wherever they stand.
+    Masked are texts under a key such as "api_key", the passwords of URLs, and the values of
+    environment variables with such a name, wherever they stand.
     """
+    return _masked(value, _secrets())
+
+
+def masked_text(text: str) -> str:
+    """Return a text such as a traceback without secrets: also without what looks like a key."""
+    for pattern in SECRET_TEXT:
+        text = pattern.sub(rf"\1{MASK}", text)
+    return str(masked(text))
+
+
+def _secrets() -> list[str]:
+    """Return the values of environment variables that are secret by their names."""
     named = {text for name, text in os.environ.items() if SECRET_NAME.search(name)}
     secrets = [text for text in named if len(text) >= 8 and not text.startswith("/")]
-    return _masked(value, sorted(secrets, key=len, reverse=True))
+    return sorted(secrets, key=len, reverse=True)
 
 
 def _masked(value: Any, secrets: list[str]) -> Any:
@@ -101,7 +117,7 @@ def _masked(value: Any, secrets: list[str]) -> Any:
     text = str(value)
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return text
+    return URL_PASSWORD.sub(rf"\1{MASK}", text)
 
 
 def command_line(arguments: list[str] | None = None) -> str:
@@ -110,9 +126,7 @@ def command_line(arguments: list[str] | None = None) -> str:
     for argument in sys.argv if arguments is None else arguments:
         if shown and shown[-1].startswith("-") and SECRET_NAME.search(shown[-1]):
             argument = MASK
-        for pattern in SECRET_TEXT:
-            argument = pattern.sub(rf"\1{MASK}", argument)
-        shown.append(argument)
+        shown.append(masked_text(argument))
     program = [Path(name).name for name in shown[:1]]
     return str(masked(shlex.join(program + shown[1:])))
 
@@ -286,24 +300,26 @@ class RunDir:
         path = find_run(path).absolute()
         file = path / "run.yaml"
         try:
-            content = yaml.safe_load(file.read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path} is no run directory: it has no run.yaml.") from None
+            if not os.path.lexists(file):
+                raise UserError(f"{path} is no run directory: it has no run.yaml.")
+            check_tree(path)
+            content = load_yaml(file)
         except PermissionError:
             raise UserError(f"{file} may not be read: no permission.") from None
-        except (yaml.YAMLError, UnicodeDecodeError):
-            raise UserError(f"{file} is damaged: it is not readable as YAML.") from None
         if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
             raise UserError(f"{path} is no run directory of rltune: no format_version in run.yaml.")
         if content["format_version"] > FORMAT_VERSION:
-            made_by = content.get("versions", {}).get("rltune", "newer")
+            made_by = (content.get("versions") or {}).get("rltune", "newer")
             raise UserError(
                 f"{path} was written by a newer rltune ({made_by}): its format is "
                 f"{content['format_version']}, this one reads up to {FORMAT_VERSION}; "
                 "update rltune."
             )
-        if not isinstance(content.get("spec"), dict) or "kind" not in content:
+        if not isinstance(content.get("spec"), dict) or content.get("kind") not in KINDS:
             raise UserError(f"{file} is damaged: it has no kind or no spec.")
+        for name, kind in HEAD.items():
+            if not isinstance(content.get(name, kind()), kind):
+                raise UserError(f"{file} is damaged: {name} can't be {content[name]!r:.60}.")
         return cls(path, content)
 
     def __fspath__(self) -> str:
@@ -422,7 +438,7 @@ class RunDir:
         """
         path = self.path / ".lock"
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise storage_error(error, path) from error
         try:
@@ -543,7 +559,10 @@ class Run:
 
     def _read_yaml(self, name: str) -> dict[str, Any] | None:
         file = self.path / name
-        return yaml.safe_load(file.read_text()) if file.exists() else None
+        data = load_yaml(file) if file.exists() else None
+        if not isinstance(data, dict | None):
+            raise UserError(f"{file} is damaged: it has no names with values.")
+        return data
 
     def __repr__(self) -> str:
         spec = self.spec

@@ -147,7 +147,7 @@ def look_at(
     from gymnasium import spaces
     from rltune.agents.make_env import find_spec, is_atari, is_own, make_env
     from rltune.agents.masks import Masked
-    from rltune.agents.registry import import_object
+    from rltune.agents.own_code import factory
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
     layers: list[Any] = [seen]
@@ -159,7 +159,7 @@ def look_at(
         wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {})]
     else:
         if is_own(env):
-            plain = import_object(env, "environment")(**(env_kwargs or {}))
+            plain = factory(env)(**(env_kwargs or {}))
         else:
             find_spec(env)
             plain = gymnasium.make(env, **(env_kwargs or {}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -207,11 +206,12 @@ def resume(
     spec = replace(spec, **changes)
     if spec.scheduler in NAMES and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
-    if spec.import_path not in sys.path:
-        sys.path.insert(0, spec.import_path)
+    # Modules are those of the user who resumes: run.yaml may name anybody's folder.
+    spec = replace(spec, import_path=os.getcwd())
+    found = config_class(spec.agent)
     with joined(spec, run.path, ray_output) as nodes:
         run.resumed(changes)
-        return drive(run, spec, config_class(spec.agent), started, screen, ray_output, nodes)
+        return drive(run, spec, found, started, screen, ray_output, nodes)
 
 
 @contextlib.contextmanager

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking import Tracking
+from rltune.untrusted import from_dict
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0
@@ -71,6 +74,7 @@ class SearchSpec(Tracking):
         _at_least("--seed", self.seed, 0)
         _at_least("--first-seed", self.first_seed, 0)
         _at_least("--first-test-seed", self.first_test_seed, 0)
+        check_device(self.device)
         judged([0.0], self.over_seeds)
         _, most = parse_seeds(self.seeds)
         tune, test = range(self.first_seed, self.first_seed + most), self.tournament_seeds
@@ -101,8 +105,9 @@ class SearchSpec(Tracking):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SearchSpec:
         """Read the specification back from run.yaml."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        spec = from_dict(cls, data, "the spec in run.yaml")
+        from_dict(Controls, spec.controls, "controls in run.yaml")
+        return spec
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""
@@ -138,6 +143,12 @@ class SearchSpec(Tracking):
             points += [start + round((end - start) * k / pieces) for k in range(1, pieces + 1)]
             start = end
         return points
+
+
+def check_device(device: str) -> None:
+    """Raise UserError for what can't be the name of a device, without PyTorch."""
+    if not re.fullmatch(r"auto|[a-z]+(:\d+)?", device):
+        raise UserError(f"--device {device!r}: write cpu, cuda, cuda:1 or auto.")
 
 
 def _at_least(flag: str, value: float, least: float) -> None:

@@ -29,6 +29,7 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.samplers import Draw, Proposer, quiet
 from rltune.study_database import Database
+from rltune.untrusted import reading
 from rltune.warm_start import Earlier
 
 if TYPE_CHECKING:
@@ -136,9 +137,10 @@ class SearchStudy:
             space, sampler, options, seed, direction, earlier, other_directions
         )
         self._ended: dict[int, TrialRecord] = {}
-        with quiet():
+        with quiet(), reading(path):
             self._database = Database(Path(path), self._proposer.directions)
             self._enqueue(starts)
+            self.trials()
 
     @property
     def minimize(self) -> tuple[bool, ...]:

@@ -206,10 +206,17 @@ class SuiteAgent:
         suite.env, suite.env_kwargs, suite.extra = state["env"], {}, state["extra"]
         suite.scales = parse_suite(suite.env)
         suite.members = []
+        members = state.get("members")
+        if not isinstance(members, list) or len(members) != len(suite.scales):
+            raise UserError(
+                f"checkpoint {path} is damaged: it has not an agent of each environment"
+            )
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "member.pt"
-            for member in state["members"]:
-                checkpoint.write(part, member)
+            for member in members:
+                with checkpoint.fitting(path, state["agent"], suite.env):
+                    checkpoint.write(part, member)
+                    member = checkpoint.read(part)
                 member_type = one_agent_type(member["agent"])
                 suite.members.append(member_type.load(part, device=device))
         return suite

@@ -15,9 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
 from rltune.rundir import Run
+from rltune.spec import SearchSpec
+from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +53,7 @@ class Summary:
         self.path: Path = run.path
         self.spec: dict[str, Any] = run.spec
         self.kind: str = run.rundir.kind
+        _check_spec(self.kind, self.spec)
 
     @cached_property
     def running(self) -> bool:
@@ -85,8 +88,9 @@ class Summary:
     def tested(self) -> int:
         """Return how many trainings on test seeds have ended."""
         file = self.path / "best" / "scores.yaml"
-        scores = yaml.safe_load(file.read_text()) if file.exists() else None
-        return sum(map(len, (scores or {}).values()))
+        scores = load_yaml(file) if file.exists() else None
+        with reading(file):
+            return sum(map(len, (scores or {}).values()))
 
     @cached_property
     def states(self) -> dict[str, int]:
@@ -113,7 +117,8 @@ class Summary:
     def answer(self) -> Answer | None:
         """The answer, or None before there is one."""
         data = self.run.answer
-        return Answer.from_dict(data) if data else None
+        with reading(self.path / "best" / "answer.yaml"):
+            return Answer.from_dict(data) if data else None
 
     @cached_property
     def front(self) -> Front | None:
@@ -123,7 +128,8 @@ class Summary:
             return None
         from rltune.front import Front
 
-        return Front.from_dict(yaml.safe_load(file.read_text()))
+        with reading(file):
+            return Front.from_dict(load_yaml(file))
 
     @cached_property
     def best(self) -> tuple[int, float] | None:
@@ -142,7 +148,8 @@ class Summary:
         """The command that trains the best configuration again."""
         file = self.path / "best" / "command.txt"
         if file.exists():
-            return file.read_text().strip()
+            with reading(file):
+                return " ".join(file.read_text().split())
         if self.kind == "train" or self.best is None or self.defaults is None:
             return None
         spec, config = self.spec, self.config(self.best[0])
@@ -229,6 +236,18 @@ class Summary:
                 **({"front": self.front.to_dict()} if self.front else {}),
             }
         )
+
+
+def _check_spec(kind: str, spec: dict[str, Any]) -> None:
+    """Raise UserError for a damaged specification; that of a training is read without PyTorch."""
+    if kind == "search":
+        SearchSpec.from_dict(spec)
+        return
+    for name, type_ in {"agent": str, "env": str, "total_timesteps": int, "config": dict}.items():
+        if name in spec and not isinstance(spec[name], type_):
+            raise UserError(
+                f"the spec in run.yaml is damaged: {name} can't be {spec.get(name)!r:.60}."
+            )
 
 
 def _by_reason(trials: pd.DataFrame) -> list[Failure]:

@@ -21,8 +21,10 @@ from rltune.learners import agent_type, with_config
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
+from rltune.spec import check_device
 from rltune.tracking import Tracker, Tracking
 from rltune.train_progress import TrainProgress
+from rltune.untrusted import from_dict
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -53,6 +55,7 @@ class TrainSpec(Tracking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_device(self.device)
         least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
         if self.eval_freq is not None:
             least["eval_freq"] = 1
@@ -64,8 +67,9 @@ class TrainSpec(Tracking):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrainSpec:
         """Read the specification back from run.yaml."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        spec = from_dict(cls, data, "the spec in run.yaml")
+        from_dict(Controls, spec.controls, "controls in run.yaml")
+        return spec
 
     def next_point(self, env_steps: int) -> int:
         """Return the env_steps at which the iteration ends that begins at ``env_steps``."""

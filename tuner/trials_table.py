@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rltune.rundir import atomic_write
+from rltune.untrusted import read_table, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +37,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "retries": pa.int64(),
     "traceback": pa.string(),
 }
+NEEDED = ("trial",)
 
 
 def write_trials(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -51,11 +54,28 @@ def write_trials(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]
 def read_trials(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Return the table; empty before the first trial."""
     if os.path.exists(path):
-        table = pq.read_table(path, partitioning=None)
+        table = read_table(Path(path))
+        with reading(path):
+            table = _checked(table)
     else:
         table = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    """Return the table with every column of its type; ValueError: it has not what it needs."""
+    for name, kind in COLUMNS.items():
+        if name not in table.column_names:  # of an older version, unless it is needed
+            if name in NEEDED:
+                raise ValueError(f"no column {name}")
+            table = table.append_column(name, pa.nulls(len(table), kind))
+            continue
+        column = table[name].cast(kind)
+        if name in NEEDED and column.null_count:
+            raise ValueError(f"{name} is empty in a row")
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -18,6 +18,7 @@ from rltune.agents.errors import UserError
 KeyPath = tuple[str | int, ...]
 
 MAX_NODES = 20_000  # far above any real file; stops nested aliases from filling the memory
+MAX_CHARACTERS = 400_000  # PyYAML reads about 50,000 a second
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def key_text(path: KeyPath) -> str:
 def read_yaml(path: Path) -> tuple[Any, Source]:
     """Return the file's data and its source. UserError: no such file, not text, not YAML."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError:
@@ -68,6 +70,8 @@ def read_yaml(path: Path) -> tuple[Any, Source]:
 def parse_yaml(text: str, name: str) -> tuple[Any, Source]:
     """Parse YAML text; ``name`` stands for the file in errors."""
     lines: dict[KeyPath, int] = {}
+    if len(text) > MAX_CHARACTERS:
+        raise UserError(f"{name}: more than {MAX_CHARACTERS:,} characters")
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -87,6 +91,14 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with the scalars of YAML 1.2."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  (PyYAML's own way to replace them)
+    n_nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Stop at what would be refused anyway."""
+        self.n_nodes += 1
+        if self.n_nodes > 2 * MAX_NODES:  # keys are nodes, too
+            raise yaml.YAMLError(f"more than {2 * MAX_NODES} values")
+        return super().compose_node(parent, index)
 
 
 for tag, pattern, first in [

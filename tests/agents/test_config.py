@@ -77,7 +77,7 @@ def test_aliases_are_accepted(alias: str, own: str, value: Any) -> None:
         ({"n_steps": 0}, "must be at least 1"),
         ({"use_sde": "maybe"}, "use_sde is 'maybe', but must be true or false"),
         ({"activation": "tahn"}, "unknown activation 'tahn'; did you mean 'tanh'"),
-        ({"net_arch": [64, 0]}, "must be at least 1"),
+        ({"net_arch": [64, 0]}, "must be between 1 and"),
         ({"optimizer": [3]}, r"optimizer is \[3\], but must be a text"),
         ({"lr": 1e-3, "learning_rate": 1e-3}, "lr and learning_rate are the same"),
     ],

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from rltune.agents.errors import UserError
+from rltune.agents.own_code import import_object
 from rltune.agents.ppo import PPO
-from rltune.agents.registry import agent_class, agent_names, import_object
+from rltune.agents.registry import agent_class, agent_names
 
 
 def test_our_agents_are_known() -> None:
@@ -38,7 +39,8 @@ def test_a_module_of_ones_own_beside_an_agents_folder(
     [
         ("pop", "unknown agent 'pop'; did you mean 'ppo'"),
         ("nowhere:Thing", "no module 'nowhere'"),
-        ("json:JSONDecoder", "not a subclass"),
+        ("numpy:ndarray", "not a subclass"),
+        ("json:JSONDecoder", "Python's own"),
         ("rltune.agents:Algorithm", "lacks act, load_state_dict, make_memory"),
         (":Thing", "module:Name"),
     ],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from serial_jobs import run_here
 
 HERE = Path(__file__).parent
 
@@ -40,23 +39,7 @@ def toy_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def no_ray(monkeypatch: pytest.MonkeyPatch, toy: None) -> None:
     """Run the jobs of searches in this process, one after the other."""
-    from rltune import capacity, launch
-    from rltune.trainable import PAYLOAD, TASK, AgentTrainable
-
-    def run_here(source: launch.Source, *args: Any, **kwargs: Any) -> None:
-        while not source.exhausted() and not source.should_stop():
-            task = source.next_job()
-            assert task is not None
-            worker = AgentTrainable.__new__(AgentTrainable)
-            worker.setup({TASK: task})
-            while not source.on_result(task["job"], worker.step()[PAYLOAD]):
-                pass
-            worker.cleanup()
-
-    monkeypatch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
-    monkeypatch.setattr(capacity.Room, "__init__", lambda self, resources: None)
-    monkeypatch.setattr(capacity.Room, "slots", lambda self: 1)
-    monkeypatch.setattr(launch, "run_jobs", run_here)
+    run_here(monkeypatch)
 
 
 @pytest.fixture

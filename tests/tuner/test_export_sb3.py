@@ -293,11 +293,13 @@ def test_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     own = training(tmp_path, "ppo", "toy:ToyEnv", {"n_envs": 2}, env_kwargs={})
-    text = rltune.export(own, to="sb3")
+    with pytest.raises(UserError, match="--own-code"):
+        rltune.export(own, to="sb3")
+    text = rltune.export(own, to="sb3", own_code=True)
     assert "from toy import ToyEnv" in text
     assert "make_vec_env(ToyEnv, n_envs=2" in text
     with pytest.raises(UserError, match="registered environments alone"):
-        rltune.export(own, to="zoo")
+        rltune.export(own, to="zoo", own_code=True)
     lake = training(tmp_path, "dqn", "FrozenLake-v1", {}, env_kwargs={"is_slippery": False})
     values = yaml.safe_load(rltune.export(lake, to="zoo"))["FrozenLake-v1"]
     assert values["env_wrapper"] == ["gymnasium.wrappers.FlattenObservation"]

@@ -20,9 +20,11 @@ from rltune.rundir import (
     default_name,
     find_run,
     git_revision,
+    masked_text,
     open_run,
     run_path,
 )
+from rltune.tracking.to_mlflow import without_password
 
 SPEC = {"agent": "ppo", "env": "CartPole-v1", "budget": 100_000, "learning_rate": 1e-5}
 
@@ -295,6 +297,34 @@ def test_run_yaml_keeps_no_secret_of_the_environment(tmp_path, monkeypatch):
         assert KEY not in file.read_text()
         assert "correct horse" not in file.read_text()
     assert run.content["spec"]["env_kwargs"]["password"] == "***"
+
+
+def test_a_traceback_keeps_no_secret(monkeypatch):
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "in-the-environment")
+    text = (
+        "requests.get('https://me:short@host/x', token='short')\n"
+        f"ValueError: key {KEY}, password=short, in-the-environment"
+    )
+    shown = masked_text(text)
+    assert "ValueError" in shown
+    for secret in ("short", KEY, "in-the-environment"):
+        assert secret not in shown
+
+
+def test_the_password_of_a_tracker_is_not_kept(tmp_path, monkeypatch):
+    spec = {"mlflow": "https://me:short@host/mlflow", "env_kwargs": {"url": "redis://:short@h/0"}}
+    run = RunDir.create(tmp_path / "r", spec)
+    assert "short" not in (run.path / "run.yaml").read_text()
+    assert run.spec["mlflow"] == "https://me:***@host/mlflow"
+    # MLflow gets it where it is in no message of an error, and of a resumed run none at all.
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "")
+    assert without_password(spec["mlflow"]) == "https://host/mlflow"
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "short"
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "set before")
+    assert without_password(run.spec["mlflow"]) == "https://host/mlflow"
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "set before"
+    assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
 
 
 # ------------------------------------------------------------------------------- the environment

@@ -12,6 +12,7 @@ import pytest
 import rltune
 from rltune.agents.errors import UserError
 from rltune.cli import main
+from rltune.comparing import sb3_logs
 from rltune.comparing.sb3_logs import read_logs
 
 # As rl-zoo3 2.9.2 writes them.
@@ -210,3 +211,21 @@ def test_what_stable_baselines3_really_writes(tmp_path: Path) -> None:
         assert list(training.curve.env_steps) == [128, 256]
         assert training.curve.seconds is not None
         assert training.reached == 256
+
+
+def test_archives_that_lie_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compression that nobody knows (found by the fuzzer), and more zeros than memory."""
+    file = tmp_path / "evaluations.npz"
+    np.savez(file, timesteps=np.arange(2), results=np.zeros((2, 3)))
+    content = bytearray(file.read_bytes())
+    for start in (content.find(b"PK\x03\x04") + 8, content.find(b"PK\x01\x02") + 10):
+        content[start] = 77
+    file.write_bytes(bytes(content))
+    with pytest.raises(UserError, match="damaged"):
+        read_logs(tmp_path, env="CartPole-v1")
+    monkeypatch.setattr(sb3_logs, "LARGEST", 1_000_000)
+    np.savez_compressed(file, timesteps=np.arange(2), results=np.zeros((2, 100_000)))
+    with pytest.raises(UserError, match="too large"):
+        read_logs(tmp_path, env="CartPole-v1")

@@ -18,6 +18,8 @@ COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
     "export", "replay", "space", "fetch", "stop",
 )  # fmt: skip
+# They read what may be damaged, or come from anybody.
+READERS = ("show", "report", "importances", "export", "compare", "replay", "dashboard")
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,6 +48,21 @@ def make_parser() -> Parser:
     return parser
 
 
+def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Run the command; of those that only read a run, no damage to it ends in a traceback."""
+    if args.command not in READERS:
+        return int(args.main(args, extra) or 0)
+    from rltune.untrusted import reading
+
+    with reading(getattr(args, "run", None) or ", ".join(args.runs)):
+        return int(args.main(args, extra) or 0)
+
+
+def _printable(text: str) -> str:
+    """Return a text without what controls a terminal: a file may have put it there."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 a user's mistake, 130 interrupted."""
     started = time.time()
@@ -56,14 +73,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command is None:
             parser.print_help()
             return 0
-        return int(args.main(args, extra) or 0)
+        return _run(args, extra)
     except UserError as error:
-        print(f"rltune: {error}", file=sys.stderr)
+        print(f"rltune: {_printable(str(error))}", file=sys.stderr)
         return 2
     except PermissionError as error:
         print(
             f"rltune: {error.filename or error}: no permission; see who owns it.", file=sys.stderr
         )
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        said = (str(error).splitlines() or ["it is full"])[0]
+        print(f"rltune: the memory does not hold what was asked for: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -45,6 +45,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--trial", type=int, metavar="N", help="of a search, this trial; default: the winner"
     )
+    parser.add_argument(
+        "--own-code",
+        action="store_true",
+        help="import the environment that the run names, module:Class; sb3 and rllib have to",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="default: the terminal")
 
 
@@ -54,7 +59,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         raise UserError(f"rltune export does not know {extra[0]!r}; see rltune export --help.")
     from rltune.exported import export
 
-    text = export(args.run, args.to, args.trial)
+    text = export(args.run, args.to, args.trial, args.own_code)
     if args.output is None:
         print(text, end="")
         return 0

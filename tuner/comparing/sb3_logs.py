@@ -29,6 +29,7 @@ from rltune.comparing.trainings import (
     canonical,
     env_name,
 )
+from rltune.untrusted import load_yaml
 
 EVALUATIONS = "evaluations.npz"
 MONITOR = "monitor.csv"
@@ -36,6 +37,7 @@ MONITOR = "monitor.csv"
 ARRAYS = {EVALUATION: "results", "success_rate": "successes", "eval_length": "ep_lengths"}
 WINDOW = 100  # episodes that Stable-Baselines3 averages over as ep_rew_mean
 POINTS = 50  # of a curve made of episodes
+LARGEST = 1_000_000_000  # bytes of the arrays in a file
 DEEPEST = 4  # folders below the one that was given: logs/ALGO/ENV_N/...
 
 
@@ -84,7 +86,7 @@ def _folders(path: Path, depth: int = 0) -> Iterator[tuple[Path, list[Path]]]:
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}.") from None
     monitors = [one for one in inside if one.is_file() and one.name.endswith(MONITOR)]
-    found = [one for one in inside if one.name == EVALUATIONS]
+    found = [one for one in inside if one.name == EVALUATIONS and one.is_file()]
     if monitors or found:
         if not found:  # of an EvalCallback with a folder of its own
             found = sorted(path.glob(f"*/{EVALUATIONS}"))[:1]
@@ -208,10 +210,7 @@ def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     found = []
     for name in ("args.yml", "config.yml"):
         files = [*folder.glob(name), *folder.glob(f"*/{name}")]
-        try:
-            content = yaml.load(files[0].read_text(), _Loader) if files else {}
-        except (yaml.YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
-            raise UserError(f"{files[0]} is damaged: it is not readable as YAML.") from error
+        content = load_yaml(files[0], _Loader) if files else {}
         found.append(content if isinstance(content, dict) else {})
     return found[0], found[1]
 
@@ -222,12 +221,17 @@ def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _evaluated(file: Path, array: str, episodes: _Episodes | None) -> Curve:
     """Return the means of evaluations.npz; their times are those of the training episodes."""
     try:
+        with zipfile.ZipFile(file) as parts:
+            if sum(part.file_size for part in parts.infolist()) > LARGEST:
+                raise UserError(f"{file} is too large: more than {LARGEST:,} bytes.")
         with np.load(file, allow_pickle=False) as data:
             if array not in data:
                 raise UserError(f"{file} has no {array!r}; it has {', '.join(data)}.")
             steps = np.asarray(data["timesteps"], dtype=np.float64)
             rows = np.asarray(data[array], dtype=np.float64)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except UserError:
+        raise
+    except Exception:  # whatever a damaged archive leads to
         raise UserError(f"{file} is damaged, or not written by an EvalCallback.") from None
     if rows.ndim != 2 or steps.shape != rows.shape[:1] or not rows.size:
         raise UserError(f"{file} is damaged, or not written by an EvalCallback.")
@@ -254,7 +258,7 @@ def _episodes(files: Sequence[Path]) -> _Episodes:
                 raise ValueError("no monitor file")
             frame = frame[["r", "l", "t"]].apply(pd.to_numeric, errors="coerce")
             started = float(about.get("t_start") or 0.0)
-        except (OSError, ValueError, TypeError):
+        except Exception:  # whatever a damaged table leads to
             raise UserError(f"{file} is damaged, or not written by a Monitor.") from None
         # A last line may be cut short where the process was killed.
         frame = frame.dropna(subset=["l", "t"])

@@ -119,9 +119,14 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Open a file, but none elsewhere that a foreign run directory links to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+
+
 def _start(backend: str, folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
-    with open(folder / "tracking.log", "ab") as log:
+    with open(folder / "tracking.log", "ab", opener=_no_link) as log:
         return subprocess.Popen(
             [sys.executable, "-m", "rltune.tracking", backend],
             stdin=subprocess.PIPE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
+from rltune.untrusted import load_yaml
 
 LARGEST = 100_000_000  # bytes of a file that is sent away
 WORTH = ("best/*", "report/index.html", "report/summary.md", "report/importances.csv")
@@ -30,7 +30,7 @@ def importances(run: Path) -> Table:
 def tournament(run: Path) -> Table:
     """Return a row per re-training: trial, seed, score."""
     path = run / "best" / "scores.yaml"
-    scores = yaml.safe_load(path.read_text()) if path.is_file() else None
+    scores = load_yaml(path) if path.is_file() else None
     return [
         {"trial": trial, "seed": seed, "score": score}
         for trial, seeds in (scores or {}).items()

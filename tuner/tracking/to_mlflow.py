@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+from rltune.rundir import MASK
 from rltune.tracking import outcome
 from rltune.tracking.session import Session, Warn
 
@@ -17,13 +18,27 @@ LONGEST = 6000  # characters that MLflow takes as a parameter
 
 def start(message: Mapping[str, Any], warn: Warn) -> MlflowSession:
     """Begin, with the environment that MLflow reads when it is imported."""
-    uri = message["uri"] or os.environ.get("MLFLOW_TRACKING_URI") or ""
+    uri = without_password(message["uri"] or os.environ.get("MLFLOW_TRACKING_URI") or "")
     if urlsplit(uri).scheme in ("", "file"):
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # a folder, for those who ask for one
     # A server that is away is given up after seconds, not minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     return MlflowSession(message, warn, uri)
+
+
+def without_password(uri: str) -> str:
+    """Return a server's address without user and password, which MLflow takes from elsewhere.
+
+    In the address they would be in its error messages, and so in a log.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
+        return uri
+    if parts.password and parts.password != MASK:  # run.yaml of a resumed run has no password
+        os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
+        os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 class MlflowSession(Session[str]):

@@ -1,0 +1,33 @@
+"""Jobs of searches in this process, without Ray."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+
+def run_here(patch: pytest.MonkeyPatch) -> None:
+    """Run the jobs one after the other, from now on."""
+    from rltune import capacity, launch
+    from rltune.trainable import PAYLOAD, TASK, AgentTrainable
+
+    def run_jobs(source: Any, *args: Any, **kwargs: Any) -> None:
+        while not source.exhausted() and not source.should_stop():
+            task = source.next_job()
+            assert task is not None
+            worker = AgentTrainable.__new__(AgentTrainable)
+            worker.setup({TASK: task})
+            try:
+                while not source.on_result(task["job"], worker.step()[PAYLOAD]):
+                    pass
+            except Exception as error:
+                source.on_failure(task["job"], launch.Failure(f"error: {error}", ""))
+                continue
+            worker.cleanup()
+
+    patch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    patch.setattr(capacity.Room, "__init__", lambda self, resources: None)
+    patch.setattr(capacity.Room, "slots", lambda self: 1)
+    patch.setattr(launch, "run_jobs", run_jobs)
