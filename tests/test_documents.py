@@ -61,7 +61,9 @@ def test_paths_that_the_documents_name_exist() -> None:
 
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    code = code.replace("20_000", "1_800").replace("trials=10", 'trials=3, wandb="off"')
+    code = code.replace("20_000", "1_800").replace(
+        "trials=10", 'trials=3, wandb="off", report=False'
+    )
     (tmp_path / "script.py").write_text(code)
     output = run([sys.executable, "script.py"], tmp_path)
     assert "learning_rate" in output
@@ -69,6 +71,7 @@ def test_the_python_of_the_readme(tmp_path: Path) -> None:
     assert len(rltune.open(folder).trials()) == 3
 
 
+@pytest.mark.slow
 def test_the_custom_example(tmp_path: Path) -> None:
     folder = shutil.copytree(ROOT / "examples" / "custom", tmp_path / "custom")
     assert (folder / "agents" / "__init__.py").exists()  # it must not shadow rltune's own

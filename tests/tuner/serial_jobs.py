@@ -21,7 +21,8 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
             worker.setup({TASK: task})
             try:
                 while not source.on_result(task["job"], worker.step()[PAYLOAD]):
-                    pass
+                    if source.should_stop():
+                        break
             except Exception as error:
                 source.on_failure(task["job"], launch.Failure(f"error: {error}", ""))
                 continue

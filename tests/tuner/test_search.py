@@ -77,6 +77,7 @@ def test_a_replay_decides_as_the_search_did(
 LUCKY = {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"luck": 0.1}}
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
     path = search(tmp_path, LUCKY, trials=20, tournament=False, seeds="racing").path
     run = rltune.open(path)
@@ -99,6 +100,7 @@ def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
     assert all(fate.same for fate in again.fates)
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_any_metric_may_be_tuned(tmp_path: Path) -> None:
     result = search(tmp_path, trials=2, tournament=False, metric="-loss", objective="last")
     history = result.history().set_index(["trial", "env_steps"])
@@ -106,6 +108,7 @@ def test_any_metric_may_be_tuned(tmp_path: Path) -> None:
         assert trial["objective"] == -history.loc[(trial["trial"], 900), "loss"]
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_the_success_rate_may_be_tuned(tmp_path: Path) -> None:
     space = {**SPACE, "start": [{"quality": 0.6}]}
     how = {"trials": 2, "tournament": False, "metric": "success_rate", "objective": "last"}
@@ -116,6 +119,7 @@ def test_the_success_rate_may_be_tuned(tmp_path: Path) -> None:
     assert list(last["success_rate"]) == [0.0, 1.0]
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_fixed_seeds_count_together(tmp_path: Path) -> None:
     result = search(tmp_path, LUCKY, trials=6, tournament=False, seeds=2, first_seed=5)
     for _, trial in result.trials().iterrows():
@@ -126,6 +130,7 @@ def test_fixed_seeds_count_together(tmp_path: Path) -> None:
     assert "--seed 5" in command
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_a_search_goes_on_where_another_ended(tmp_path: Path) -> None:
     options = {"budget": 90, "tournament": False, "concurrency": 1}
     first = search(tmp_path, name="first", trials=6, sampler="random", **options)
@@ -166,6 +171,7 @@ def test_wandb_has_every_training_of_a_search(
     assert whole["summary"]["best_trial"] == result.answer["winner"]
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +209,7 @@ def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
         assert run["exit"] == 0
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_the_default_wins_when_nothing_beats_it(tmp_path: Path) -> None:
     worse = {"space": {"quality": {"uniform": [0.0, 0.4]}}}
     result = search(tmp_path, worse, trials=4, test_seeds=3)
@@ -231,12 +238,14 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
     search(tmp_path, trials=2, tournament=False)
     with pytest.raises(UserError, match="resume"):
         search(tmp_path, trials=2)
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_run_yaml_tells_everything(tmp_path: Path) -> None:
     result = search(tmp_path, trials=2, tournament=False, seed=3)
     content = yaml.safe_load((result.path / "run.yaml").read_text())

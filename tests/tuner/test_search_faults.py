@@ -85,7 +85,7 @@ def test_a_metric_that_nobody_reports_ends_the_search_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--env", "toy:ToyEnv", "--storage-path", str(tmp_path), "--name", "run"]
-    how = ["--trials", "50", "--budget", "900", "--plain", "--wandb", "off"]
+    how = ["--trials", "50", "--budget", "900", "--plain", "--wandb", "off", "--sleep", "0"]
     code = main(["run", "toy:ToyAgent", *where, *how, "--metric", "success_rate"])
     said = capsys.readouterr().err
     assert code == 2
@@ -95,6 +95,7 @@ def test_a_metric_that_nobody_reports_ends_the_search_at_once(
     assert len(rltune.open(tmp_path / "run").trials()) < 10
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_stop_rules_name_what_ails_a_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_stop_rules_name_what_ails_a_trial(
     assert set(free.trials()["state"]) == {"COMPLETE"}
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_a_resumed_search_stops_a_trial_where_an_uninterrupted_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +212,7 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
     assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
 
 
+@pytest.mark.usefixtures("no_ray")
 def test_what_a_time_limit_cut_goes_on_when_there_is_time_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +308,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     code = [sys.executable, "-m", "rltune", "run", "toy:ToyAgent", "--env", "toy:ToyEnv"]
     code += ["--quality", "0.0", "1.0", "--sleep", "0.01", "--budget", "900", "--trials", "10"]
     code += ["--storage-path", str(tmp_path), "--name", "run", "--wandb", "off", "--plain"]
+    code += ["--no-report"]
     process = subprocess.Popen(
         code, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
