@@ -4,6 +4,7 @@
 `report` writes its page, `export` its winner for others, `importances` says which hyperparameters
 mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done.
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
+Whatever is wrong with what they are asked for is a `UserError` of one sentence.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rltune.agents.errors import UserError
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
     from rltune.exported import export
@@ -30,6 +32,7 @@ __all__ = [
     "Search",
     "SearchResult",
     "Space",
+    "UserError",
     "__version__",
     "compare",
     "export",
@@ -47,6 +50,7 @@ _HOMES = {
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
+    "UserError": ("rltune.agents.errors", "UserError"),
     "compare": ("rltune.comparing.comparison", "compare"),
     "export": ("rltune.exported", "export"),
     "importances": ("rltune.importance", "importances"),

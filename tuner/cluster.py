@@ -38,7 +38,8 @@ def find(address: str | None) -> str | None:
     Raises:
         UserError: there is no cluster at the address, or it refuses us.
     """
-    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
+    told = os.environ.get("RAY_ADDRESS")  # also by Ray itself, in a job
+    wanted = (told if address == "auto" else address) or told or address or "local"
     if wanted == "local":
         return None
     from ray._private.services import canonicalize_bootstrap_address, find_gcs_addresses

@@ -27,6 +27,7 @@ from rltune.capacity import Resources, Room
 from rltune.rundir import masked_text
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
 
+IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
 _TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -126,7 +127,7 @@ def _connect(address: str | None, quiet: bool, code: Path | None) -> None:
     options: dict[str, Any] = {"address": address or "local", "include_dashboard": False}
     if address is not None:
         environment: dict[str, Any] = {"env_vars": dict(_TUNE_ENVIRONMENT)}
-        if code is not None:
+        if code is not None and IN_JOB not in os.environ:  # what a job brought is there already
             environment |= cluster.travelling(code)
         options = {"address": address, "runtime_env": environment}
     # Behind ray://, the server forks a process for each client, which at times hangs at once.

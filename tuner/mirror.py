@@ -160,14 +160,14 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, daemon=True, name="mirror")
 
     def __enter__(self) -> Mirror:
-        self._clean()
+        _clean(self._run)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Copy what is left, for at most a minute or two."""
         with suppress(OSError, sqlite3.Error):
-            self._snapshots.put(self._snapshot())
+            self._snapshots.put(_snapshot(self._run))
         self._snapshots.put(None)
         self._thread.join(2 * PATIENCE)
         if self._thread.is_alive() or self._away:
@@ -175,7 +175,7 @@ class Mirror:
                 f"not all of the run is on {self._remote.uri}; `rltune resume {self._run.name}` "
                 "copies the rest."
             )
-        self._clean()
+        _clean(self._run)
 
     def tick(self) -> None:
         """Take a snapshot if it is time for one; costs milliseconds."""
@@ -183,23 +183,9 @@ class Mirror:
             return
         self._taken = time.monotonic()
         try:
-            self._snapshots.put(self._snapshot())
+            self._snapshots.put(_snapshot(self._run))
         except (OSError, sqlite3.Error) as error:
             self._warn(f"no snapshot of the run could be taken: {_line(error)}")
-
-    def _snapshot(self) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix=SNAPSHOT, dir=self._run))
-        study = self._run / STUDY
-        if study.exists():
-            copied = folder / STUDY
-            with closing(sqlite3.connect(study)) as old, closing(sqlite3.connect(copied)) as new:
-                old.backup(new)
-        for name in _names(self._run):
-            if name != STUDY:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError):  # a worker has replaced it
-                    _link(self._run / name, folder / name)
-        return folder
 
     def _sync(self, snapshot: Path) -> None:
         """Copy what has changed since the last time, and delete what has gone."""
@@ -247,10 +233,6 @@ class Mirror:
             self._warn(f"{self._remote.uri} is back; everything is copied.")
         self._away = False
 
-    def _clean(self) -> None:
-        for folder in self._run.glob(f"{SNAPSHOT}*"):
-            shutil.rmtree(folder, ignore_errors=True)
-
 
 @contextmanager
 def mirrored(
@@ -280,25 +262,68 @@ def fetch(uri: str, storage: str | os.PathLike[str] = STORAGE, *, to_drive: bool
     files = remote.files()
     if "run.yaml" not in files:
         raise UserError(f"there is no run at {uri}: it has no run.yaml.")
-    folder = Path(storage) / PurePosixPath(uri.partition("?")[0]).name
-    if folder.exists():
-        raise UserError(f"{folder} is here already; go on with that, or move it away first.")
+    target = Path(storage) / PurePosixPath(uri.partition("?")[0]).name
     if to_drive and time.time() - files.get(OWNER, 0.0) < FORGOTTEN:
         raise UserError(
             f"the run at {uri} is being driven from another machine, or was until a moment ago; "
             f"stop that first, and wait {FORGOTTEN:.0f} s."
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
+    with arrive(target) as folder:
         for name in files.keys() - {OWNER}:
-            remote.get(name, Path(temporary) / "run" / name)
-        os.replace(Path(temporary) / "run", folder)
-    return folder
+            remote.get(name, folder / name)
+    return target
+
+
+@contextmanager
+def arrive(target: Path) -> Iterator[Path]:
+    """Yield a folder to fill with a run; when that is done it is moved to ``target``.
+
+    Raises:
+        UserError: something is there already.
+    """
+    if target.exists():
+        raise UserError(f"{target} is here already; go on with that, or move it away first.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as temporary:
+        folder = Path(temporary) / "run"
+        folder.mkdir()
+        yield folder
+        os.replace(folder, target)
 
 
 def fetched(run: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return a run as it was given; one on a storage is fetched first, to be driven here."""
     return fetch(os.fspath(run), to_drive=True) if is_uri(run) else run
+
+
+@contextmanager
+def snapshot(run: Path) -> Iterator[Path]:
+    """Yield a copy of a run directory, of hard links, in which the study is whole."""
+    folder = _snapshot(run)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _snapshot(run: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=SNAPSHOT, dir=run))
+    study = run / STUDY
+    if study.exists():
+        copied = folder / STUDY
+        with closing(sqlite3.connect(study)) as old, closing(sqlite3.connect(copied)) as new:
+            old.backup(new)
+    for name in _names(run):
+        if name != STUDY:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # a worker has replaced it
+                _link(run / name, folder / name)
+    return folder
+
+
+def _clean(run: Path) -> None:
+    for folder in run.glob(f"{SNAPSHOT}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _names(run: Path) -> Iterator[str]:

@@ -212,7 +212,8 @@ COMMANDS: dict[str, list[str]] = {
     "compare": ["nothing", "nowhere"], "importances": ["nothing"], "export": ["nothing"],
     "replay": ["nothing"], "resume": ["nothing"], "dashboard": ["nothing"],
     "spaces": [], "space": ["check"], "": [], "stop": ["nothing"],
-    "fetch": ["file:///nowhere/nothing"],
+    "fetch": ["file:///nowhere/nothing"], "submit": ["resume", "nothing"], "status": ["nothing"],
+    "logs": ["nothing"],
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 # Modules; some hold several commands.
 COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
-    "export", "replay", "space", "fetch", "stop",
+    "export", "replay", "space", "jobs", "fetch", "stop",
 )  # fmt: skip
 # They read what may be damaged, or come from anybody.
 READERS = ("show", "report", "importances", "export", "compare", "replay", "dashboard")

@@ -1,4 +1,4 @@
-"""`rltune fetch`: a run from cloud storage."""
+"""`rltune fetch`: a run from cloud storage, or from a cluster."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from rltune.cli.jobs import ADDRESS
 from rltune.cli.run import reject_extra
 
 FETCH_HELP = """\
-Copy a run from cloud storage to this machine, for show, report, export and play.
+Copy a run from cloud storage, or from a cluster, to this machine: for show, report, export, play.
 
   rltune run ppo --env CartPole-v1 --trials 30 --storage-path s3://bucket/runs --name mine
   rltune fetch s3://bucket/runs/mine
   rltune resume s3://bucket/runs/mine      # fetches it, too, when nobody drives it
+  rltune fetch mine --address http://127.0.0.1:8265    # what rltune submit has started there
 """
 
 
@@ -21,19 +23,27 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "fetch",
-        help="copy a run from cloud storage",
+        help="copy a run from cloud storage or a cluster",
         description=FETCH_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("uri", metavar="URI", help="s3://bucket/runs/NAME, gs://..., ...")
+    parser.add_argument("uri", metavar="URI", help="s3://bucket/runs/NAME, gs://..., or a name")
     parser.add_argument("--storage-path", default="runs", metavar="DIR", help="default: runs")
+    parser.add_argument("--address", metavar="URL", help=ADDRESS)
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Fetch."""
     reject_extra(extra)
-    from rltune.mirror import fetch
+    from rltune.mirror import fetch, is_uri
 
-    print(fetch(args.uri, args.storage_path))
+    if is_uri(args.uri):
+        print(fetch(args.uri, args.storage_path))
+        return 0
+    from rltune.jobs import Jobs
+
+    jobs = Jobs(args.address)
+    there = args.uri if args.uri.startswith("/") else jobs.one(args.uri).run
+    print(jobs.fetch(there, args.storage_path))
     return 0

@@ -13,6 +13,7 @@ Stop one trial of a running search, or the search itself; from any terminal, as 
 
   rltune stop latest --trial 12
   rltune stop runs/my-search
+  rltune stop my-search --address http://127.0.0.1:8265     # what rltune submit has started
 
 A trial that is stopped by hand is PRUNED, with its values so far and the reason "by hand". Without
 --trial the whole search stops as after Ctrl-C: `rltune resume` goes on with it.
@@ -30,6 +31,9 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(main=main)
     parser.add_argument("run", help="the run directory, its name, or latest")
     parser.add_argument("--trial", type=int, metavar="N", help="its number, as on the screen")
+    parser.add_argument(
+        "--address", metavar="URL", help="of a cluster's dashboard, for what was submitted there"
+    )
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
@@ -41,6 +45,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.summary import Summary
 
     reject_extra(extra)
+    if args.address is not None:
+        return _there(args)
     rundir = RunDir.open(args.run)
     if rundir.kind != "search":
         raise UserError(f"{rundir.path} is a training; stop it with Ctrl-C.")
@@ -56,6 +62,17 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     what = "the search" if args.trial is None else f"trial {args.trial}"
     print(f"Asked to stop {what}; it says so itself when it is done.")
     return 0
+
+
+def _there(args: argparse.Namespace) -> int:
+    """Have it stopped on a cluster: it ends by itself, as here, and is not killed."""
+    from rltune.jobs import Jobs
+
+    jobs = Jobs(args.address)
+    trial = [] if args.trial is None else ["--trial", str(args.trial)]
+    code, text = jobs.call(["stop", jobs.one(args.run).run, *trial])
+    print(text.rstrip())
+    return code
 
 
 def _check(run: Any, number: int) -> None:
