@@ -289,11 +289,18 @@ class Nodes:
     """The nodes of a cluster, each asked once for its versions and for the folder of the runs.
 
     Args:
-        storage: the folder that the workers write their checkpoints to
+        run: the run directory, that the workers write their checkpoints to
+
+    From nodes that don't see it, checkpoints are brought there (`deposit`). Behind ray:// there is
+    no node to bring them to: ``must_share`` says that all have to see it.
     """
 
-    def __init__(self, storage: Path) -> None:
-        self.storage = storage.absolute()
+    def __init__(self, run: Path) -> None:
+        import ray
+
+        self.run = run
+        self.storage = run.parent
+        self.must_share = bool(ray.util.client.ray.is_connected())
         self.here = _make_probe()("")
         self.asked: set[str] = set()
         self.waiting: dict[Any, str] = {}
@@ -363,8 +370,8 @@ class Nodes:
                 f"has another source of rltune {there['rltune']} than this machine; install the "
                 "same commit on both."
             )
-        if not there["sees"]:
+        if self.must_share and not there["sees"]:
             yield (
-                f"does not see {self.storage}; give a --storage-path that all nodes share, such "
-                "as /shared/runs (docs/cluster.md)."
+                f"does not see {self.storage}; behind ray:// the --storage-path has to be one that "
+                "all nodes and this machine share. Or send the search there: rltune submit."
             )

@@ -24,8 +24,9 @@ from typing import Any, Protocol
 from rltune import cluster
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.capacity import Resources, Room
+from rltune.deposit import Address, open_deposit
 from rltune.rundir import masked_text
-from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Result, Task
+from rltune.trainable import DEPOSIT, PAYLOAD, TASK, AgentTrainable, Result, Task
 
 IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -218,7 +219,8 @@ def run_jobs(
 
     # Workers take seconds to start: all at once, where Tune would start one after the other.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(room.slots())
-    here = _Here(source, _make_watch(room, nodes))
+    address, _actor = open_deposit(nodes.run) if nodes and not nodes.must_share else (None, None)
+    here = _Here(source, _make_watch(room, nodes), address)
     with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
         _stay_here(scratch)
         bundle = _bundle(room.resources)
@@ -301,10 +303,14 @@ class _Here:
     """
 
     def __init__(
-        self, source: Source | None = None, watch: Callable[[Source], None] | None = None
+        self,
+        source: Source | None = None,
+        watch: Callable[[Source], None] | None = None,
+        address: Address | None = None,
     ) -> None:
         self.source = source
         self.watch = watch
+        self.address = address
         self.error: BaseException | None = None
 
     def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
@@ -333,7 +339,7 @@ def _make_searcher(here: _Here) -> Any:
             if here.call("should_stop", failing=True) or here.call("exhausted", failing=True):
                 return str(Searcher.FINISHED)
             task = here.call("next_job")
-            return None if task is None else {TASK: _travelled(task)}
+            return None if task is None else {TASK: _travelled(task), DEPOSIT: here.address}
 
         def on_trial_complete(
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

@@ -233,7 +233,7 @@ def joined(
         return
     code = folder_of_code(spec.agent, spec.env, spec.import_path)
     with ray_session(spec.address, quiet=not ray_output, code=code):
-        nodes = Nodes(Path(path).expanduser().absolute().parent)
+        nodes = Nodes(Path(path).expanduser().absolute())
         nodes.check()
         Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial)).slots()
         yield nodes

@@ -6,10 +6,10 @@ import bisect
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
+from rltune.deposit import Checkpoint
 from rltune.learners import with_config
 from rltune.objectives import metric_of, objective_of
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltune.learners import AnyAgent
 
 TASK = "task"
+DEPOSIT = "deposit"
 PAYLOAD = "payload"
 
 # A checkpoint may cost this fraction of the training time.
@@ -100,6 +101,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
+        self.checkpoint = Checkpoint(self.task["checkpoint"], config.get(DEPOSIT))
         self.agent: AnyAgent | None = None
         self.state = _State()
         self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
@@ -142,10 +144,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         from rltune.learners import agent_type
 
         task = self.task
-        if Path(task["checkpoint"]).exists():
-            agent = agent_type(task["agent"], task["env"]).load(
-                task["checkpoint"], device=task["device"]
-            )
+        file = self.checkpoint.fetch()
+        if file is not None:
+            agent = agent_type(task["agent"], task["env"]).load(file, device=task["device"])
             self.state = _State(**agent.extra)
             self.saved_steps = agent.env_steps
             return agent
@@ -226,9 +227,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     def _save(self) -> None:
         assert self.agent is not None
         started = time.monotonic()
-        Path(self.task["checkpoint"]).parent.mkdir(parents=True, exist_ok=True)
         self.agent.extra = dict(vars(self.state))
-        self.agent.save(self.task["checkpoint"])
+        self.checkpoint.save(self.agent)
         self.saved_at = time.monotonic()
         self.save_cost = self.saved_at - started
         self.saved_steps = self.agent.env_steps

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 import rltune
-from rltune import cluster
+from rltune import cluster, launch
 from rltune.agents.errors import UserError
 from rltune.capacity import Growth, NodeType, Resources, fitting
 from rltune.cli import main
 from rltune.driver import Driver
+from searching import check_history
 
 HERE = Path(__file__).parent
 
@@ -154,6 +155,7 @@ def nodes() -> Iterator[Any]:
     folder = tempfile.mkdtemp(prefix="rl-", dir="/tmp")  # short: sockets lie in it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("TOY_FOLDER", folder)
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 2)
         raylet: Any = importlib.import_module("ray._raylet")
@@ -211,6 +213,35 @@ def test_a_search_on_a_cluster_that_grows(
     workers = [path for path in imported.values() if not path.startswith(str(code))]
     assert len(imported) == 2, "trials ran on both nodes"
     assert len(workers) == 2, "the workers have a copy of the user's folder"
+
+
+@pytest.mark.slow
+def test_workers_that_do_not_see_the_run_bring_their_checkpoints(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unseen(run: Path) -> Any:
+        address, actor = stock(run)
+        return address._replace(digest="of another"), actor
+
+    stock = launch.open_deposit
+    monkeypatch.setattr(launch, "open_deposit", unseen)
+    monkeypatch.chdir(HERE)
+    monkeypatch.syspath_prepend(str(HERE))
+    space = {
+        "space": {"quality": {"uniform": [0.0, 1.0]}},
+        "start": [{"quality": 0.9, "mode": "kill_once", "at": 60}],
+    }
+    result = rltune.Search(
+        "toy:ToyAgent", "toy:ToyEnv", space, budget=900, trials=3, tournament=False, wandb="off",
+        report=False, screen="none", scheduler="none", name="run", storage_path=tmp_path / "runs",
+        address=nodes.address,
+    ).run()  # fmt: skip
+    trials = result.trials()
+    assert set(trials["state"]) == {"COMPLETE"}
+    assert list(trials["retries"]) == [0, 1, 0]
+    check_history(result.history())
+    for number in range(3):
+        assert (result.path / "trials" / str(number) / "checkpoint.pt").exists()
 
 
 @pytest.mark.slow

@@ -1,0 +1,103 @@
+"""Checkpoints from nodes that don't see the run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from rltune.agents.errors import StorageError
+from rltune.deposit import Address, Checkpoint, Deposit, _digest
+
+
+class Agent:
+    def __init__(self, state: bytes) -> None:
+        self.state = state
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.state)
+
+
+class Handle:
+    """What a worker has of the actor."""
+
+    def __init__(self, run: str) -> None:
+        self.deposit = Deposit(run)
+
+    def __getattr__(self, name: str) -> Any:
+        class Method:
+            remote = getattr(self.deposit, name)
+
+        return Method
+
+
+def make_run(tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.yaml").write_text("created: now\n")
+    return run
+
+
+def checkpoint(run: Path, digest: str) -> Checkpoint:
+    address = Address(str(run), digest, "some actor")
+    return Checkpoint(str(run / "trials" / "3" / "checkpoint.pt"), address)
+
+
+def test_where_the_run_is_seen_the_file_is_written_there(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    mine = checkpoint(run, _digest(run))
+    assert mine.fetch() is None
+    mine.save(Agent(b"one"))  # type: ignore[arg-type]
+    assert mine.fetch() == run / "trials" / "3" / "checkpoint.pt"
+
+
+@pytest.mark.parametrize("there", ["nothing", "another run of that name"])
+def test_elsewhere_it_is_brought_there(
+    there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    monkeypatch.setattr(ray, "get_actor", lambda name: Handle(str(run)))
+    monkeypatch.setattr(ray, "get", lambda result: result)
+    seen = tmp_path / "elsewhere"
+    if there != "nothing":
+        seen.mkdir()
+        (seen / "run.yaml").write_text("created: before\n")
+    address = Address(str(seen), _digest(run), "some actor")
+    file = seen / "trials" / "3" / "checkpoint.pt"
+    assert Checkpoint(str(file), address).fetch() is None
+    Checkpoint(str(file), address).save(Agent(b"one"))  # type: ignore[arg-type]
+    assert (run / "trials" / "3" / "checkpoint.pt").read_bytes() == b"one"
+    again = Checkpoint(str(file), address)
+    fetched = again.fetch()
+    assert fetched is not None
+    assert fetched.read_bytes() == b"one"
+    assert not file.exists()
+
+
+def test_a_node_that_loses_the_storage_brings_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    monkeypatch.setattr(ray, "get_actor", lambda name: Handle(str(run)))
+    monkeypatch.setattr(ray, "get", lambda result: result)
+    mine = checkpoint(run, _digest(run))
+    mine.save(Agent(b"one"))  # type: ignore[arg-type]
+
+    def save(path: Path) -> None:
+        if path.is_relative_to(run):
+            raise StorageError("the disk is full")
+        path.write_bytes(b"two")
+
+    agent = Agent(b"")
+    agent.save = save  # type: ignore[method-assign]
+    mine.save(agent)  # type: ignore[arg-type]
+    assert (run / "trials" / "3" / "checkpoint.pt").read_bytes() == b"two"
+    alone = Checkpoint(str(run / "trials" / "3" / "checkpoint.pt"), None)
+    with pytest.raises(StorageError, match="full"):
+        alone.save(agent)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_says_so(small_disk: Path) -> None:
+    with pytest.raises(StorageError, match="full"):
+        Deposit(str(small_disk)).put("trials/0/checkpoint.pt", bytes(1_000_000))

@@ -1,0 +1,118 @@
+"""Checkpoints of jobs: in the run directory, or brought there from nodes that don't see it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rltune.agents.errors import StorageError
+from rltune.rundir import atomic_write
+
+if TYPE_CHECKING:
+    from rltune.learners import AnyAgent
+
+
+class Address(NamedTuple):
+    """How a worker finds the run directory, or else who writes there for it."""
+
+    run: str
+    digest: str  # of its run.yaml: another machine may have a folder of that name, too
+    actor: str
+
+
+class Deposit:
+    """Writes to the run directory and reads from it, on the node where that lies. A Ray actor."""
+
+    def __init__(self, run: str) -> None:
+        self._run = Path(run)
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file's content; None where there is none."""
+        file = self._run / name
+        return file.read_bytes() if file.exists() else None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Replace a file; StorageError where the disk does not take it."""
+        file = self._run / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, content)
+
+
+def open_deposit(run: Path) -> tuple[Address, Any]:
+    """Start the actor beside this process; it ends when its handle, the second result, is gone."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    address = Address(str(run), _digest(run), f"rltune-{uuid.uuid4().hex}")
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor: Any = ray.remote(Deposit).options(
+        name=address.actor,
+        num_cpus=0,
+        scheduling_strategy=here,
+        max_restarts=-1,
+        max_task_retries=-1,
+    )
+    return address, actor.remote(str(run))
+
+
+class Checkpoint:
+    """The checkpoint of a job.
+
+    Args:
+        path: of the file, in the run directory
+        address: None where every worker sees the run directory
+    """
+
+    def __init__(self, path: str, address: Address | None) -> None:
+        self._path, self._address = Path(path), address
+        self._actor: Any = None
+        if address is not None and _digest(Path(address.run)) != address.digest:
+            self._go_through(address)
+
+    def fetch(self) -> Path | None:
+        """Return the file; None where there is none yet."""
+        if self._actor is not None:
+            content = _result(self._actor.get.remote(self._name))
+            if content is None:
+                return None
+            self._path.write_bytes(content)
+        return self._path if self._path.exists() else None
+
+    def save(self, agent: AnyAgent) -> None:
+        """Replace it by the agent's state."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            agent.save(self._path)
+        except (OSError, StorageError):
+            if self._address is None or self._actor is not None:
+                raise
+            # This node has lost the storage; the one where the run is may have it.
+            self._go_through(self._address)
+            agent.save(self._path)
+        if self._actor is not None:
+            _result(self._actor.put.remote(self._name, self._path.read_bytes()))
+
+    def _go_through(self, address: Address) -> None:
+        import ray
+
+        self._actor = ray.get_actor(address.actor)
+        self._name = os.path.relpath(self._path, address.run)
+        self._scratch = tempfile.TemporaryDirectory(prefix="rltune-checkpoint-")
+        self._path = Path(self._scratch.name) / self._path.name
+
+
+def _result(reference: Any) -> Any:
+    import ray
+
+    return ray.get(reference)
+
+
+def _digest(run: Path) -> str:
+    try:
+        return hashlib.sha256((run / "run.yaml").read_bytes()).hexdigest()
+    except OSError:  # not there, or storage that has gone
+        return ""
