@@ -19,14 +19,19 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
 from rltune.answer import label
 from rltune.by_hand import reason as by_hand
-from rltune.front import add_columns
-from rltune.lineage import news_of
+from rltune.deadlines import Deadlines
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
-from rltune.tournament import Tournament, job_name, pick_finalists
-from rltune.trials_table import write_trials
-from rltune.untrusted import load_yaml, reading
+from rltune.tournament import (
+    Tournament,
+    job_name,
+    nested_scores,
+    pick_finalists,
+    read_scores,
+    write_scores,
+)
+from rltune.trials_table import TrialsTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,20 +48,6 @@ if TYPE_CHECKING:
     from rltune.study import SearchStudy, TrialRecord
     from rltune.tracking import Tracker
     from rltune.trainable import Change, Result, Task
-
-# Until trials have shown their speed, this part of the time limit is kept for the tournament.
-TOURNAMENT_SHARE = 0.4
-# Then as much as it is expected to take, and a little for starting and saving.
-TOURNAMENT_MARGIN = 1.1
-# However slow the trials are, the search itself gets the rest.
-MAX_TOURNAMENT_SHARE = 0.6
-# Time to write the answer and to close everything: seconds, and a part of the time limit.
-CLOSING_TIME = 3.0
-CLOSING_SHARE = 0.01
-# The table of trials is written at most this often (seconds), and in at most this part of the time.
-TRIALS_TABLE_EVERY = 2.0
-TRIALS_TABLE_SHARE = 0.02
-SCORES = "best/scores.yaml"
 
 
 @dataclass
@@ -131,7 +122,7 @@ class Driver:
         self.health = health
         self.requests = requests
         self.slots = slots
-        self.started = started
+        self.deadlines = Deadlines(started, spec.time_limit, spec.tournament)
         self.stop_requested = False
         self.flights: dict[str, Flight] = {}
         trials = study.trials()
@@ -143,7 +134,7 @@ class Driver:
         self.scores = read_scores(run)
         self.tournament: Tournament | None = None
         self.tournament_is_final = False
-        self.table_due = 0.0
+        self.table = TrialsTable(run.trials_path, self.others.goals)
         view.restore(Counter(t.state for t in trials))
         view.slots = slots
         for record in trials:
@@ -205,7 +196,7 @@ class Driver:
         """Return whether no further job will ever come."""
         if self._search_goes_on():
             return False
-        if not self.spec.tournament or self._out_of_time():
+        if not self.spec.tournament or self.deadlines.is_over():
             return True
         return not self._searching() and self._tournament().next_job(self.flights) is None
 
@@ -213,7 +204,7 @@ class Driver:
         """Return whether everything has to stop now."""
         self.between_writes()
         self.obey()
-        return self.stop_requested or (not self.flights and self._out_of_time())
+        return self.stop_requested or (not self.flights and self.deadlines.is_over())
 
     def _next_leg(self) -> tuple[Underway, int] | None:
         """Return the next training of the search: trials under way come before new ones."""
@@ -256,7 +247,7 @@ class Driver:
 
     def _tournament_may_run(self) -> bool:
         more = self._more_trials() and not self._search_time_is_up()
-        return self.spec.tournament and not more and not self._out_of_time()
+        return self.spec.tournament and not more and not self.deadlines.is_over()
 
     def _searching(self) -> bool:
         waiting = self.underway and not self._search_time_is_up()
@@ -305,7 +296,7 @@ class Driver:
         name = f"{role}-{seed}.pt"
         if tune and seed == self.plan.first:
             name = "checkpoint.pt"
-        deadline = self._search_deadline() if tune else self._deadline()
+        deadline = self._search_deadline() if tune else self.deadlines.end
         return {
             "job": self._job(number, seed),
             "number": number,
@@ -506,7 +497,7 @@ class Driver:
             self._end_test(flight, math.nan, f"diverged: {result.diverged}")
         elif result.finished and result.objective is not None:
             self._end_test(flight, result.objective, "")
-        elif result.out_of_time or self._out_of_time():
+        elif result.out_of_time or self.deadlines.is_over():
             self._land(flight, "PRUNED", "time limit; not counted", None)
         else:
             return False
@@ -576,26 +567,8 @@ class Driver:
 
     # Time
 
-    def _deadline(self) -> float:
-        """When the whole command has to be done, in seconds since the epoch."""
-        limit = self.spec.time_limit
-        if limit is None:
-            return math.inf
-        return self.started + limit * (1 - CLOSING_SHARE) - CLOSING_TIME
-
-    def _out_of_time(self) -> bool:
-        return time.time() >= self._deadline()
-
     def _search_deadline(self) -> float:
-        """When the search has to give way to the tournament."""
-        deadline = self._deadline()
-        if math.isinf(deadline) or not self.spec.tournament:
-            return deadline
-        assert self.spec.time_limit is not None
-        share = TOURNAMENT_SHARE
-        if (tests := self.view.tests_seconds()) is not None:
-            share = TOURNAMENT_MARGIN * tests / self.spec.time_limit
-        return deadline - min(share, MAX_TOURNAMENT_SHARE) * self.spec.time_limit
+        return self.deadlines.of_search(self.view.tests_seconds())
 
     def _expect_tests(self) -> None:
         """Foresee how many re-trainings the tournament will have."""
@@ -654,30 +627,7 @@ class Driver:
 
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""
-        started = time.monotonic()
-        if not force and started < self.table_due:
-            return
-        trials = self.study.trials()
-        rows = [trial_row(trial) for trial in trials]
-        if self.others.goals:
-            add_columns(rows, trials, self.others.goals)
-        write_trials(self.run.trials_path, rows)
-        done = time.monotonic()
-        self.table_due = done + max(TRIALS_TABLE_EVERY, (done - started) / TRIALS_TABLE_SHARE)
-
-
-ATTRS = (
-    "objective_mean",
-    "budget_reached",
-    "env_steps",
-    "seeds",
-    "seed_objectives",
-    "seconds",
-    "started",
-    "finished",
-    "retries",
-    "traceback",
-)
+        self.table.write(self.study.trials, force)
 
 
 def _summary(
@@ -691,45 +641,3 @@ def _summary(
         "seconds": seconds,
         "budget_reached": env_steps,
     }
-
-
-def trial_row(record: TrialRecord) -> dict[str, Any]:
-    """Return the trial's row of trials.parquet."""
-    return {
-        "trial": record.number,
-        "state": record.state,
-        "reason": record.reason,
-        "origin": record.origin,
-        "hash": record.hash,
-        **{f"config.{name}": value for name, value in record.config.items()},
-        "objective": record.value,
-        "rung": max(record.intermediate, default=None),
-        "role": "tune",
-        **{name: record.attrs.get(name) for name in ATTRS},
-        **({"schedule": news_of(record)} if "schedule" in record.attrs else {}),
-    }
-
-
-def write_scores(run: RunDir, scores: dict[tuple[int, int], float]) -> None:
-    """Write the tournament's scores so far: trial -> seed -> score."""
-    run.write_yaml(SCORES, nested_scores(scores))
-
-
-def nested_scores(scores: dict[tuple[int, int], float]) -> dict[int, dict[int, float]]:
-    """Return trial -> seed -> score."""
-    nested: dict[int, dict[int, float]] = {}
-    for (trial, seed), score in sorted(scores.items()):
-        nested.setdefault(trial, {})[seed] = score
-    return nested
-
-
-def read_scores(run: RunDir) -> dict[tuple[int, int], float]:
-    """Read what `write_scores` wrote; empty when it wrote nothing yet."""
-    path = run.path / SCORES
-    nested = load_yaml(path) if path.exists() else {}
-    with reading(path):
-        return {
-            (int(trial), int(seed)): float(score)
-            for trial, row in nested.items()
-            for seed, score in row.items()
-        }

@@ -17,10 +17,13 @@ from rltune.agents.config import config_hash
 from rltune.answer import Finalist
 from rltune.lineage import lineage
 from rltune.pareto import front, spread
+from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
+    from rltune.rundir import RunDir
     from rltune.study import TrialRecord
 
+SCORES = "best/scores.yaml"
 LEAST_SEEDS = 3  # that everyone gets
 CLEARLY = 0.05  # how often somebody who is not worse may be left behind
 
@@ -191,3 +194,28 @@ def _finite(scores: dict[int, list[float]]) -> dict[int, list[float]]:
     finite = [value for row in scores.values() for value in row if math.isfinite(value)]
     floor = 2 * min(finite, default=0.0) - max(finite, default=0.0)
     return {t: [v if math.isfinite(v) else floor for v in row] for t, row in scores.items()}
+
+
+def write_scores(run: RunDir, scores: dict[tuple[int, int], float]) -> None:
+    """Write the tournament's scores so far: trial -> seed -> score."""
+    run.write_yaml(SCORES, nested_scores(scores))
+
+
+def nested_scores(scores: dict[tuple[int, int], float]) -> dict[int, dict[int, float]]:
+    """Return trial -> seed -> score."""
+    nested: dict[int, dict[int, float]] = {}
+    for (trial, seed), score in sorted(scores.items()):
+        nested.setdefault(trial, {})[seed] = score
+    return nested
+
+
+def read_scores(run: RunDir) -> dict[tuple[int, int], float]:
+    """Read what `write_scores` wrote; empty when it wrote nothing yet."""
+    path = run.path / SCORES
+    nested = load_yaml(path) if path.exists() else {}
+    with reading(path):
+        return {
+            (int(trial), int(seed)): float(score)
+            for trial, row in nested.items()
+            for seed, score in row.items()
+        }

@@ -5,17 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rltune.front import add_columns
+from rltune.lineage import news_of
 from rltune.rundir import atomic_write
 from rltune.untrusted import read_table, reading
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rltune.against import Goal
+    from rltune.study import TrialRecord
+
+# The table is written at most this often (seconds), and in at most this part of the time.
+WRITTEN_EVERY = 2.0
+WRITTEN_SHARE = 0.02
 
 COLUMNS: dict[str, pa.DataType] = {
     "trial": pa.int64(),
@@ -37,6 +46,19 @@ COLUMNS: dict[str, pa.DataType] = {
     "retries": pa.int64(),
     "traceback": pa.string(),
 }
+# Of what a study's record says beside.
+ATTRS = (
+    "objective_mean",
+    "budget_reached",
+    "env_steps",
+    "seeds",
+    "seed_objectives",
+    "seconds",
+    "started",
+    "finished",
+    "retries",
+    "traceback",
+)
 NEEDED = ("trial",)
 
 
@@ -49,6 +71,44 @@ def write_trials(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]
     arrays |= {name: _column([row.get(name) for row in rows]) for name in others}
     table = pa.table(arrays)
     atomic_write(path, lambda temporary: pq.write_table(table, temporary))
+
+
+class TrialsTable:
+    """trials.parquet of a search, written again and again while it runs."""
+
+    def __init__(self, path: Path, goals: Sequence[Goal] = ()) -> None:
+        self._path, self._goals = path, goals
+        self._due = 0.0
+
+    def write(self, trials: Callable[[], list[TrialRecord]], force: bool = False) -> None:
+        """Write the table of what ``trials`` returns; now and then unless forced."""
+        started = time.monotonic()
+        if not force and started < self._due:
+            return
+        records = trials()
+        rows = [trial_row(record) for record in records]
+        if self._goals:
+            add_columns(rows, records, self._goals)
+        write_trials(self._path, rows)
+        done = time.monotonic()
+        self._due = done + max(WRITTEN_EVERY, (done - started) / WRITTEN_SHARE)
+
+
+def trial_row(record: TrialRecord) -> dict[str, Any]:
+    """Return the trial's row of trials.parquet."""
+    return {
+        "trial": record.number,
+        "state": record.state,
+        "reason": record.reason,
+        "origin": record.origin,
+        "hash": record.hash,
+        **{f"config.{name}": value for name, value in record.config.items()},
+        "objective": record.value,
+        "rung": max(record.intermediate, default=None),
+        "role": "tune",
+        **{name: record.attrs.get(name) for name in ATTRS},
+        **({"schedule": news_of(record)} if "schedule" in record.attrs else {}),
+    }
 
 
 def read_trials(path: str | os.PathLike[str]) -> pd.DataFrame:
