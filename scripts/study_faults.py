@@ -51,7 +51,7 @@ def on(node: int, script: str, check: bool = True) -> str:
 
 def worker(node: int) -> None:
     """A trial's process is killed."""
-    on(node, "pkill -9 -o -f '^ray::.*AgentTrainable'", check=False)
+    on(node, "pkill -9 -o -f '^ray::.*Trainable'", check=False)
 
 
 def raylet(node: int) -> None:
@@ -174,6 +174,9 @@ class Search:
         for (trial, seed), rows in history.groupby(["trial", "seed"]):
             if list(rows["iteration"]) != [1, 2, 3, 4]:
                 wrong.append(f"trial {trial} seed {seed}: {list(rows['iteration'])}")
+        for trial in range(self.trials):
+            if not (run.path / "trials" / str(trial) / "checkpoint.pt").exists():
+                wrong.append(f"trial {trial} has no checkpoint")
         log = self.log.read_text(errors="replace")
         return {
             "trials": len(trials),
