@@ -24,7 +24,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                     if source.should_stop():
                         break
             except Exception as error:
-                source.on_failure(task["job"], launch.Failure(f"error: {error}", ""))
+                source.on_failure(task["job"], launch._explained(error, error, ""))
                 continue
             worker.cleanup()
 

@@ -175,6 +175,7 @@ def test_an_agent_whose_policy_collapses_is_stopped(tmp_path: Path) -> None:
     assert set(trials.loc[~broken, "state"]) == {"COMPLETE"}
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_search_and_not_its_trials(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
     ballast = small_disk / "ballast"
