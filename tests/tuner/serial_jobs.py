@@ -19,14 +19,15 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
             assert task is not None
             worker = AgentTrainable.__new__(AgentTrainable)
             worker.setup({TASK: task})
-            try:
-                while not source.on_result(task["job"], worker.step()[PAYLOAD]):
-                    if source.should_stop():
-                        break
-            except Exception as error:
-                source.on_failure(task["job"], launch._explained(error, error, ""))
-                continue
-            worker.cleanup()
+            while True:
+                try:
+                    result = worker.step()[PAYLOAD]
+                except Exception as error:
+                    source.on_failure(task["job"], launch._explained(error, error, ""))
+                    break
+                if source.on_result(task["job"], result) or source.should_stop():
+                    worker.cleanup()
+                    break
 
     patch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
     patch.setattr(capacity.Room, "__init__", lambda self, resources: None)
