@@ -21,6 +21,7 @@ NODE_ANSWERS_WITHIN = 120.0  # a node's first worker process imports Ray, and ma
 # The user's folder is sent to every node.
 MAX_FOLDER = 100_000_000  # bytes
 MAX_FILES = 10_000
+TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 STAYS = (".git", ".venv", "runs", "wandb", "mlruns", "__pycache__", "node_modules", "build")
 
 
@@ -71,6 +72,7 @@ def _ask(address: str) -> None:
     Raises:
         UserError: nothing answers there, or not a Ray of our version, or it wants another token.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what a handshake fails with is said below
     try:
         import grpc
     except ImportError:
@@ -102,9 +104,14 @@ def _ask(address: str) -> None:
             "ones are host:6379 on a node of the cluster and ray://host:10001 from elsewhere."
         )
     if status is not None:
+        tls = (
+            "is its certificate of another authority than RAY_TLS_CA_CERT"
+            if _wants_tls()
+            else "does it use TLS, while RAY_USE_TLS is not set here"
+        )
         raise UserError(
-            f"no Ray cluster answers at {address}; is it up (ray up, ray status), and does a "
-            "firewall or a missing tunnel stand between?"
+            f"no Ray cluster answers at {address}; is it up (ray up, ray status), does a firewall "
+            f"or a missing tunnel stand between, or {tls}?"
         )
     if version and version != ray.__version__:
         raise UserError(
@@ -131,8 +138,7 @@ def _ping(address: str, token: str | None) -> tuple[Any, str]:
 
     headers = [("authorization", f"Bearer {token}")] if token else []
     about: dict[str, Any] = {"metadata": headers, "timeout": ANSWER_WITHIN}
-    options = [("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(address.removeprefix(CLIENT), options=options) as channel:
+    with _channel(address.removeprefix(CLIENT)) as channel:
         try:
             if address.startswith(CLIENT):
                 question = ray_client_pb2.ClusterInfoRequest(
@@ -145,6 +151,29 @@ def _ping(address: str, token: str | None) -> tuple[Any, str]:
         except grpc.RpcError as error:
             return error.code(), ""
     return None, reply.ray_version
+
+
+def _channel(address: str) -> Any:
+    """Open a gRPC channel, encrypted where RAY_USE_TLS says so, as Ray's own are."""
+    import grpc
+
+    options = [("grpc.enable_http_proxy", 0)]
+    if not _wants_tls():
+        return grpc.insecure_channel(address, options=options)
+    try:
+        certificate, key, authority = (Path(os.environ[n]).read_bytes() for n in TLS_FILES)
+    except KeyError as error:
+        raise UserError(
+            f"RAY_USE_TLS is set; set {error.args[0]}, too (docs/cluster.md)."
+        ) from None
+    except OSError as error:
+        raise UserError(f"RAY_USE_TLS is set, but a file of it can't be read: {error}.") from None
+    credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+    return grpc.secure_channel(address, credentials, options=options)
+
+
+def _wants_tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")  # as Ray reads it
 
 
 # ------------------------------------------------------------------------------ the user's own code

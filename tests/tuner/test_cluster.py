@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -114,6 +118,91 @@ def test_without_an_address_no_cluster_is_joined(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("RAY_ADDRESS", "nonsense")
     with pytest.raises(UserError, match="nonsense"):
         cluster.find(None)
+
+
+# ------------------------------------------------------------------------------------- encryption
+
+
+def make_certificates(folder: Path) -> dict[str, str]:
+    """Make an authority and a certificate of it for this machine; return Ray's variables."""
+    from ray.util import get_node_ip_address
+
+    folder.mkdir()
+    commands = f"""
+        openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=rltune -keyout ca.key -out ca.crt
+        openssl req -newkey rsa:2048 -nodes -subj /CN=node -keyout node.key -out node.csr
+        echo "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:{get_node_ip_address()}" > names
+        openssl x509 -req -in node.csr -CA ca.crt -CAkey ca.key -CAcreateserial \
+            -extfile names -out node.crt
+    """
+    subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
+    files = dict(zip(cluster.TLS_FILES, ("node.crt", "node.key", "ca.crt"), strict=True))
+    return {"RAY_USE_TLS": "1", **{name: str(folder / file) for name, file in files.items()}}
+
+
+@pytest.mark.slow
+def test_an_encrypted_cluster(tmp_path: Path) -> None:
+    ours, foreign = (make_certificates(tmp_path / name) for name in ("ours", "foreign"))
+    port, folder = unused_port(), tempfile.mkdtemp(prefix="rl-", dir="/tmp")
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 2}
+    told = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_")
+    } | token
+    log = (tmp_path / "head.log").open("w")
+    head = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+            *("--port", str(port), "--num-cpus", "1", "--include-dashboard", "false"),
+            *("--temp-dir", folder, "--object-store-memory", "80000000"),
+        ],
+        env={**told, **ours}, stdout=log, stderr=log,
+    )  # fmt: skip
+
+    def run(name: str, more: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        options = "--budget 500 --trials 1 --wandb off --no-tournament --no-report"
+        command = f"run ppo --env CartPole-v1 {options} --name {name} --address 127.0.0.1:{port}"
+        return subprocess.run(
+            [sys.executable, "-m", "rltune", *command.split()],
+            cwd=tmp_path, env={**told, **more}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    try:
+        for _ in range(10):  # until it is up
+            result = run("ours", ours)
+            if "no Ray cluster answers" not in result.stderr:
+                break
+        assert result.returncode == 0, result.stderr + (tmp_path / "head.log").read_text()
+        assert (tmp_path / "runs" / "ours" / "trials.parquet").exists()
+        for name, more, says in (
+            ("none", {}, "does it use TLS, while RAY_USE_TLS is not set here?"),
+            ("foreign", foreign, "is its certificate of another authority than RAY_TLS_CA_CERT?"),
+        ):
+            result = run(name, more)
+            assert result.returncode == 2
+            assert says in result.stderr
+            assert result.stderr.count("\n") == 1
+            assert not (tmp_path / "runs" / name).exists()
+    finally:
+        head.send_signal(signal.SIGTERM)  # it ends what it has started
+        head.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_incomplete_variables_for_tls_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    monkeypatch.delenv("RAY_TLS_SERVER_CERT", raising=False)
+    with pytest.raises(UserError, match="set RAY_TLS_SERVER_CERT, too"):
+        cluster.find("127.0.0.1:6379")
+    for name in cluster.TLS_FILES:
+        monkeypatch.setenv(name, str(tmp_path / "absent"))
+    with pytest.raises(UserError, match=r"can't be read: .*absent"):
+        cluster.find("127.0.0.1:6379")
+    for name in cluster.TLS_FILES:
+        monkeypatch.setenv(name, str(HERE / "toy.py"))  # no certificate
+    with pytest.raises(UserError, match="no Ray cluster answers"):
+        cluster.find(f"127.0.0.1:{unused_port()}")
 
 
 # ----------------------------------------------------------------------------- code that travels
