@@ -46,6 +46,8 @@ class Comparison(NamedTuple):
     budget: int  # env steps
     seeds: int = 5
     preset: str = "zoo"
+    first_seed: int = 0
+    planned: int = 0  # env steps that schedules count to, of a training that ends early: no score
 
 
 # Without a reference implementation: ACER and SAC with discrete actions.
@@ -55,6 +57,8 @@ COMPARISONS = [
     Comparison("CartPole-v1", "acer", 100_000, 5, "normalised"),
     Comparison("CartPole-v1", "dqn", 50_000),
     Comparison("CartPole-v1", "ppo", 100_000, 10),
+    # Is what the row above shows of the area chance? Fresh seeds, the part where they learn.
+    Comparison("CartPole-v1", "ppo", 50_000, 100, first_seed=200, planned=100_000),
     Comparison("CartPole-v1", "ppo", 150_000, 5, "xagents"),
     Comparison("CartPole-v1", "trpo", 100_000),
     Comparison("CartPole-v1", "sac", 100_000, 5, "choices"),
@@ -107,15 +111,20 @@ def train_ours(job: dict[str, Any]) -> dict[str, Any]:
     values = settings(job["agent"], job["env"], job["preset"])
     agent = Agent(
         job["agent"], job["env"], values,
-        total_timesteps=job["budget"], seed=job["seed"], device="cpu",
+        total_timesteps=planned(job), seed=job["seed"], device="cpu",
     )  # fmt: skip
     started = cpu_seconds()
     chunk = agent.learn(job["budget"])
     seconds = cpu_seconds() - started
     returns = [e.episode_return for e in chunk.episodes]
     steps = [e.env_steps for e in chunk.episodes]
-    evaluation = agent.evaluate(EPISODES, seed=EVALUATION_SEED)
-    return outcome(agent.env_steps, seconds, returns, steps, evaluation.returns)
+    scores = [] if job.get("planned") else agent.evaluate(EPISODES, seed=EVALUATION_SEED).returns
+    return outcome(agent.env_steps, seconds, returns, steps, scores)
+
+
+def planned(job: dict[str, Any]) -> int:
+    """Return the env steps that the schedules count to."""
+    return int(job.get("planned") or job["budget"])
 
 
 def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
@@ -132,12 +141,12 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
                 if "episode" in info:
                     returns.append(float(info["episode"]["r"]))
                     steps.append(self.num_timesteps)
-            return True
+            return not job.get("planned") or self.num_timesteps < job["budget"]
 
     started = cpu_seconds()
-    model.learn(job["budget"], callback=Record())
+    model.learn(planned(job), callback=Record())
     seconds = cpu_seconds() - started
-    scores = sb3_scores(model, job["env"], EPISODES)
+    scores = [] if job.get("planned") else sb3_scores(model, job["env"], EPISODES)
     return outcome(model.num_timesteps, seconds, returns, steps, scores)
 
 
@@ -211,7 +220,7 @@ def outcome(
         "steps_per_cpu_second": round(env_steps / seconds, 1),
         "curve": [round(sum(part) / len(part), 2) if part else None for part in bins],
         "training_return": sum(returns[-100:]) / max(1, len(returns[-100:])),
-        "score": sum(scores) / len(scores),
+        "score": sum(scores) / len(scores) if scores else None,
         "mean_of_100_reached": reached,
     }
 
@@ -221,16 +230,17 @@ def outcome(
 
 def jobs() -> Iterator[dict[str, Any]]:
     """Yield the trainings: the first seed of every row, then the second, and so on."""
-    for seed in range(max(comparison.seeds for comparison in COMPARISONS)):
+    for number in range(max(comparison.seeds for comparison in COMPARISONS)):
         for row in COMPARISONS:
-            if seed >= row.seeds:
+            if number >= row.seeds:
                 continue
             for library in ("rltune", "sb3"):
                 if library == "sb3" and row.preset != "zoo":
                     continue
                 yield dict(
                     preset=row.preset, env=row.env, agent=row.agent, budget=row.budget,
-                    seed=seed, library=library,
+                    seed=row.first_seed + number, library=library,
+                    **({"planned": row.planned} if row.planned else {}),
                 )  # fmt: skip
 
 
@@ -250,7 +260,7 @@ def run(results: Path, only: dict[str, Any]) -> None:
         with results.open("a") as file:
             file.write(line + "\n")
         row = json.loads(line)
-        print(*(row[key] for key in KEYS), f"score {row['score']:.1f}", flush=True)
+        print(*(row[key] for key in KEYS), f"score {row['score'] or 0:.1f}", flush=True)
 
 
 def one(job: dict[str, Any]) -> None:
@@ -312,18 +322,22 @@ def table(results: Path) -> None:
             f"{len(ours)}, {len(theirs)}"
         )  # fmt: skip
         speed = f"{speed_of(ours) / speed_of(theirs):.1f} x" if theirs else ""
-        name = agent if preset == "zoo" else f"{agent} ({preset})"
-        cells = [env, name, f"{ours[0]['env_steps']:,}", counts]
-        for value in (lambda row: float(row["score"]), area):
+        cells = [env, named(agent, preset, ours), f"{ours[0]['env_steps']:,}", counts]
+        for value in (lambda row: row["score"], area):
             mine, reference = interval(ours, value), interval(theirs, value)
             enough = min(len(ours), len(theirs)) >= 3  # fewer say nothing
             below = enough and mine is not None and reference is not None and mine[0] < reference[1]
             cells += [shown(mine) + (" **below**" if below else ""), shown(reference)]
         print("| " + " | ".join([*cells, speed]) + " |")
-    for (env, agent, preset, _), group in grouped(rows).items():
-        if env == "CartPole-v1" and agent == "ppo":
+    for (env, agent, preset, budget), group in grouped(rows).items():
+        if env == "CartPole-v1" and agent == "ppo" and budget >= 100_000:
             for library, mine in group.items():
                 print(f"\n{reached(library, preset, mine)}")
+
+
+def named(agent: str, preset: str, rows: list[dict[str, Any]]) -> str:
+    early = f", the first of {planned(rows[0]):,}, fresh seeds" if rows[0].get("planned") else ""
+    return (agent if preset == "zoo" else f"{agent} ({preset})") + early
 
 
 def speed_of(rows: list[dict[str, Any]]) -> float:
@@ -333,14 +347,14 @@ def speed_of(rows: list[dict[str, Any]]) -> float:
 
 
 def interval(
-    rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]
+    rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
 ) -> tuple[float, float, float] | None:
     """Return interquartile mean, lower and upper end of its 95 % interval."""
     from rltune.stats import bootstrap_interval, iqm
 
-    if not rows:
+    values = [known for row in rows if (known := value(row)) is not None]
+    if not values:
         return None
-    values = [value(row) for row in rows]
     low, high = bootstrap_interval(values)
     return iqm(values), low, high
 
@@ -392,7 +406,7 @@ def pictures(results: Path, images: Path) -> None:
                 axis.fill_between(
                     at, np.nanmin(curves, 0), np.nanmax(curves, 0), color=colour, alpha=0.15, lw=0
                 )
-            axis.set_title(agent if preset == "zoo" else f"{agent} ({preset})", fontsize=10)
+            axis.set_title(named(agent, preset, group["rltune"]), fontsize=10)
             axis.set_xlabel("thousand env steps", fontsize=8)
             axis.tick_params(labelsize=8)
             axis.legend(fontsize=7, frameon=False)
