@@ -59,8 +59,15 @@ def open_deposit(run: Path) -> tuple[Address, Any]:
     return address, actor.remote(str(run))
 
 
+class SupersededError(Exception):
+    """Somebody else has replaced the checkpoint: the job was given to another node meanwhile."""
+
+
 class Checkpoint:
     """The checkpoint of a job.
+
+    A node that was cut off, and that Ray has given up, may go on for a while and still reach shared
+    storage: what it saves must not replace the progress of its successor.
 
     Args:
         path: of the file, in the run directory
@@ -70,6 +77,7 @@ class Checkpoint:
     def __init__(self, path: str, address: Address | None) -> None:
         self._path, self._address = Path(path), address
         self._actor: Any = None
+        self._known = _identity(self._path)
         if address is not None and _digest(Path(address.run)) != address.digest:
             self._go_through(address)
 
@@ -80,19 +88,29 @@ class Checkpoint:
             if content is None:
                 return None
             self._path.write_bytes(content)
-        return self._path if self._path.exists() else None
+        self._known = _identity(self._path)
+        return self._path if self._known else None
 
     def save(self, agent: AnyAgent) -> None:
-        """Replace it by the agent's state."""
+        """Replace it by the agent's state.
+
+        Raises:
+            SupersededError: it is neither what was fetched nor what was saved last.
+            StorageError: it can't be written.
+        """
+        if _identity(self._path) not in (self._known, None):
+            raise SupersededError(f"{self._path} is of another worker, which has taken over")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             agent.save(self._path)
+            self._known = _identity(self._path)
         except (OSError, StorageError):
             if self._address is None or self._actor is not None:
                 raise
             # This node has lost the storage; the one where the run is may have it.
             self._go_through(self._address)
             agent.save(self._path)
+            self._known = _identity(self._path)
         if self._actor is not None:
             _result(self._actor.put.remote(self._name, self._path.read_bytes()))
 
@@ -103,6 +121,15 @@ class Checkpoint:
         self._name = os.path.relpath(self._path, address.run)
         self._scratch = tempfile.TemporaryDirectory(prefix="rltune-checkpoint-")
         self._path = Path(self._scratch.name) / self._path.name
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Return what tells a file from the one that it was replaced by; None where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _result(reference: Any) -> Any:

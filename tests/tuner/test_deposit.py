@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 from rltune.agents.errors import StorageError
-from rltune.deposit import Address, Checkpoint, Deposit, _digest
+from rltune.deposit import Address, Checkpoint, Deposit, SupersededError, _digest
 
 
 class Agent:
@@ -16,7 +16,9 @@ class Agent:
         self.state = state
 
     def save(self, path: Path) -> None:
-        path.write_bytes(self.state)
+        new = path.with_suffix(".new")
+        new.write_bytes(self.state)
+        new.replace(path)
 
 
 class Handle:
@@ -96,6 +98,24 @@ def test_a_node_that_loses_the_storage_brings_it_there(
     alone = Checkpoint(str(run / "trials" / "3" / "checkpoint.pt"), None)
     with pytest.raises(StorageError, match="full"):
         alone.save(agent)  # type: ignore[arg-type]
+
+
+def test_a_node_that_was_given_up_does_not_undo_the_progress_of_its_successor(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path)
+    given_up, successor = checkpoint(run, _digest(run)), checkpoint(run, _digest(run))
+    given_up.save(Agent(b"one"))  # type: ignore[arg-type]
+    file = successor.fetch()
+    assert file is not None
+    given_up.save(Agent(b"two"))  # type: ignore[arg-type]
+    with pytest.raises(SupersededError, match="another worker"):
+        successor.save(Agent(b"two"))  # type: ignore[arg-type]
+    assert successor.fetch() == file
+    successor.save(Agent(b"three"))  # type: ignore[arg-type]
+    with pytest.raises(SupersededError, match="another worker"):
+        given_up.save(Agent(b"three"))  # type: ignore[arg-type]
+    assert file.read_bytes() == b"three"
 
 
 def test_a_full_disk_says_so(small_disk: Path) -> None:
