@@ -457,14 +457,7 @@ class Agent:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "agent": self.algorithm_spec,
-            "env": self.env,
-            "env_kwargs": self.env_kwargs,
-            "config": config_dict(self.config),
-            "total_timesteps": self.total_timesteps,
-            "seed": self.seed,
-            "controls": vars(self.controls),
-            "extra": self.extra,
+            **checkpoint.about(self),
             "progress": vars(self._progress),
             "monitor": self.monitor.state_dict(),
             "algorithm": self.algorithm.state_dict(),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rltune.agents.config import config_dict
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError, storage_error
 
@@ -76,6 +77,20 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
         if wanted is not None and wanted != state[kind]:
             raise UserError(f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}")
     return dict(state)
+
+
+def about(agent: Any) -> dict[str, Any]:
+    """Return what a state keeps of every agent, ours or RLlib's: what it was made from."""
+    return {
+        "agent": agent.algorithm_spec,
+        "env": agent.env,
+        "env_kwargs": agent.env_kwargs,
+        "config": config_dict(agent.config),
+        "total_timesteps": agent.total_timesteps,
+        "seed": agent.seed,
+        "controls": vars(agent.controls),
+        "extra": agent.extra,
+    }
 
 
 def setting(state: dict[str, Any], path: str | Path) -> dict[str, Any]:

@@ -338,14 +338,7 @@ class RLlibAgent:
         checkpoint.write(
             path,
             {
-                "agent": self.algorithm_spec,
-                "env": self.env,
-                "env_kwargs": self.env_kwargs,
-                "config": config_dict(self.config),
-                "total_timesteps": self.total_timesteps,
-                "seed": self.seed,
-                "controls": vars(self.controls),
-                "extra": self.extra,
+                **checkpoint.about(self),
                 "env_steps": self.env_steps,
                 "diverged": self.diverged,
                 "monitor": self.monitor.state_dict(),
