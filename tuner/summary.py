@@ -85,6 +85,15 @@ class Summary:
         return self.run.trials()
 
     @cached_property
+    def importances(self) -> pd.DataFrame | None:
+        """Which parameters mattered; None while the search is under way, or has found nothing."""
+        if self.status != "finished" or not len(self.trials):
+            return None
+        from rltune.importance import importances
+
+        return importances(self.run)
+
+    @cached_property
     def tested(self) -> int:
         """Return how many trainings on test seeds have ended."""
         file = self.path / "best" / "scores.yaml"

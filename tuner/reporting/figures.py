@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from rltune import pareto
 from rltune.formats import count, duration, plural, score, setting
+from rltune.importance import TITLES
 from rltune.reporting.charts import (
     BLUE,
     COLOURS,
@@ -265,17 +266,14 @@ def costs(summary: Summary) -> Chart | None:
 
 def importances(summary: Summary) -> Chart | None:
     """Which parameters mattered, with intervals; what is not above its noise floor is faint."""
-    if summary.status != "finished" or not len(summary.trials):
+    table = summary.importances
+    if table is None:
         return None
-    from rltune import importance
-
-    table = importance.importances(summary.run)
-    importance.write(summary.run, table)
     table = table[table["kind"].isin(["parameter", "budget"])].dropna(subset=["importance"])
     if not len(table):
         return None
     panels = []
-    for method, title in importance.TITLES.items():
+    for method, title in TITLES.items():
         mine = table[table["method"] == method].sort_values("importance")
         mine = mine.assign(place=range(1, len(mine) + 1))
         series = []

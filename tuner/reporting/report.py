@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from rltune import importance
 from rltune.agents.errors import UserError, storage_error
 from rltune.reporting import clip, figures, page
 from rltune.reporting.page import Page
@@ -26,6 +27,8 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
         UserError: there is no such run, or it is from a newer version.
     """
     summary = Summary(open_run(path))
+    if summary.kind == "search" and summary.importances is not None:
+        importance.write(summary.run, summary.importances)
     return write(
         page.of_run(summary, figures.charts(summary)), summary.path / "report", pictures=pictures
     )
