@@ -12,6 +12,7 @@ import contextlib
 import gc
 import logging
 import os
+import platform
 import stat
 import tempfile
 import time
@@ -418,15 +419,17 @@ def _failed(here: _Here, method: str, trial: Any) -> None:
     if isinstance(cause, StorageError):
         here.error = here.error or cause
         return
-    here.call(method, _job_of(trial), _explained(error, cause, text))
+    node = (trial.last_result or {}).get("hostname", "")
+    here.call(method, _job_of(trial), _explained(error, cause, text, node))
 
 
-def _explained(error: Any, cause: Any, text: str) -> Failure:
-    """Say in one line why a Tune trial failed."""
+def _explained(error: Any, cause: Any, text: str, node: str) -> Failure:
+    """Say in one line why a Tune trial failed, which has last been heard of on ``node``."""
     from ray import exceptions
 
     if isinstance(cause, exceptions.RayActorError):
-        reason = "worker died: its process was killed or crashed"
+        where = f" on {node}" if node not in ("", platform.node()) else ""
+        reason = f"worker{where} died: its process was killed or crashed"
         return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
     return Failure(f"error: {masked_text(last)}", text, isinstance(cause, MissingMetricError))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 import rltune
+from ray.exceptions import RayActorError
 from rltune import cluster, launch
 from rltune.agents.errors import UserError
 from rltune.capacity import Growth, NodeType, Resources, fitting
@@ -79,6 +81,19 @@ def test_an_autoscaler_adds_what_it_may() -> None:
     own = Growth([NodeType(2, None)], 2)
     assert own.says_nothing(workers=1)
     assert not own.says_nothing(workers=2)
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ("node2", "worker on node2 died: "),
+        (platform.node(), "worker died: "),
+        ("", "worker died: "),
+    ],
+)
+def test_the_node_of_a_worker_that_died_is_named(node: str, says: str) -> None:
+    error = RayActorError()
+    assert launch._explained(error, error, "", node).reason.startswith(says)
 
 
 # ------------------------------------------------------------------------------------- addresses
