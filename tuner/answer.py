@@ -285,7 +285,7 @@ def _origin_rank(origins: Iterable[str]) -> int:
 def _winner(ranking: Sequence[Ranked]) -> Ranked:
     """Return the one to use: what is known to be sound wins among those that chance cannot tell."""
     default = next((one for one in ranking if one.is_default), None)
-    candidates = [one for one in ranking if one.tied]
+    candidates = [one for one in ranking if one.tied and (one.is_default or not one.behind)]
     if default is not None and default not in candidates:
         candidates = [one for one in candidates if one.better_than_default]
     return min(candidates, key=lambda one: _origin_rank(one.origins))

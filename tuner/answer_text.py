@@ -65,11 +65,10 @@ def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> l
             f"{_names(short)} ran on fewer than the planned {plural(planned, 'test seed')}: less "
             "is known about them."
         )
-    fewest = min(len(one.scores) for one in ranking)
-    most = max(len(one.scores) for one in ranking)
-    if len(ranking) > 1 and smallest_p_value(fewest, most) > significance(len(ranking) - 1):
+    known = sorted((len(one.scores) for one in ranking), reverse=True)
+    if len(known) > 1 and smallest_p_value(known[0], known[1]) > significance(len(known) - 1):
         lines.append(
-            f"With {_seeds(min(ranking, key=lambda one: len(one.scores)))} each, no difference "
+            f"With {_seeds(max(ranking, key=lambda one: len(one.scores)))} each, no difference "
             f"among {len(ranking)} finalists can be shown, however large."
         )
     diverged = [one for one in ranking if not math.isfinite(one.worst)]

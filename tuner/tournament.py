@@ -17,6 +17,7 @@ from rltune.agents.config import config_hash
 from rltune.answer import Finalist
 from rltune.lineage import lineage
 from rltune.pareto import front, spread
+from rltune.stats import significance, smallest_p_value
 from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rltune.study import TrialRecord
 
 SCORES = "best/scores.yaml"
-LEAST_SEEDS = 3  # that everyone gets
+LEAST_SEEDS = 3  # that everyone gets, at least
 CLEARLY = 0.05  # how often somebody who is not worse may be left behind
 
 
@@ -82,6 +83,17 @@ def _quality(record: TrialRecord) -> tuple[float, float]:
     return record.value, -math.inf if mean is None else mean
 
 
+def least_seeds(finalists: int, planned: int) -> int:
+    """Return how many seeds everyone gets: so many that being worse can be shown in the end.
+
+    That is, against somebody with all planned seeds, by the test that the answer rests on, if each
+    one of them is better; ``planned`` where that takes all of them.
+    """
+    enough = significance(finalists - 1)
+    each = range(LEAST_SEEDS, planned)
+    return next((n for n in each if smallest_p_value(planned, n) <= enough), planned)
+
+
 def job_name(trial: int, seed: int) -> str:
     """Return the name of a re-training, as jobs and checkpoints carry it."""
     return f"{trial}/{seed}"
@@ -90,9 +102,10 @@ def job_name(trial: int, seed: int) -> str:
 class Tournament:
     """Keeps the scores per (trial, seed) and says which re-training comes next.
 
-    Whoever is clearly behind after three seeds gets no further ones, and the time goes to those who
-    cannot be told apart yet: to seeds beyond the planned ones, as many as were spared. The defaults
-    get all planned seeds, for everyone is compared with them.
+    Whoever is clearly behind after some seeds (`least_seeds`) gets no further ones, and the time
+    goes to those who cannot be told apart yet: to seeds beyond the planned ones, where enough was
+    spared to give one to all of them. The defaults get all planned seeds, for everyone is compared
+    with them.
 
     Args:
         finalists: who takes part
@@ -115,21 +128,22 @@ class Tournament:
         self.seeds = seeds
         self.planned = planned
         self.scores = dict(scores or {})
-        self.race = race
+        self.least = least_seeds(len(finalists), planned)
+        self.race = race and self.least < planned
 
     def next_job(self, in_flight: Collection[str]) -> tuple[Finalist, int] | None:
         """Return the next (finalist, seed), seed by seed, or None."""
         behind = self.behind()
-        open_ties = len(self.finalists) - len(behind) > 1
-        spent = len(self.scores) + len(in_flight)
+        started = {job_name(*key) for key in self.scores} | set(in_flight)
+        lost = sum(int(job.partition("/")[0]) in behind for job in started)
+        ahead = len(self.finalists) - len(behind)
         for number, seed in enumerate(self.seeds):
             extra = number >= self.planned
-            if extra and not (open_ties and spent < self.total):
+            if extra and (ahead < 2 or lost + ahead * (number + 1) > self.total):
                 return None
             for finalist in self.finalists:
                 left_out = finalist.trial in behind and (extra or "default" not in finalist.origins)
-                done = (finalist.trial, seed) in self.scores
-                if not (left_out or done or job_name(finalist.trial, seed) in in_flight):
+                if not (left_out or job_name(finalist.trial, seed) in started):
                     return finalist, seed
         return None
 
@@ -144,7 +158,7 @@ class Tournament:
         further seeds are spent; what is claimed in the end rests on other tests (`answer.py`).
         """
         scores = {one.trial: self._first_scores(one.trial) for one in self.finalists}
-        if not self.race or len(scores) < 2 or min(map(len, scores.values())) < LEAST_SEEDS:
+        if not self.race or len(scores) < 2 or min(map(len, scores.values())) < self.least:
             return set()
         values = _finite(scores)
         means = {trial: sum(row) / len(row) for trial, row in values.items()}

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from rltune.answer import Answer, Circumstances, Finalist, build_answer
-from rltune.tournament import Tournament, job_name  # fmt: skip
+from rltune.tournament import Tournament, job_name, least_seeds  # fmt: skip
 
 Draw = Callable[[int, np.random.Generator], float]
 
@@ -41,19 +42,39 @@ def test_all_get_a_seed_before_anyone_gets_the_next() -> None:
 
 
 def test_clear_losers_make_room_for_further_seeds() -> None:
-    tournament = make(4)
-    answer = play(tournament, lambda trial, rng: [50, 100, 100, 0][trial] + rng.normal(0, 5))
-    default, one, other, loser = counts(tournament)
+    tournament = make(5)
+    answer = play(tournament, lambda trial, rng: [50, 100, 100, 0, 20][trial] + rng.normal(0, 5))
+    default, one, other, *losers = counts(tournament)
     assert default == 5  # everyone is compared with them
-    assert loser == 3
-    assert 5 < one <= 10
-    assert 5 < other <= 10
+    assert losers == [4, 4]
+    assert one == other == 6
     assert sum(counts(tournament)) <= tournament.total
     assert answer.winner in (1, 2)
     assert answer.beats_default
     assert not any("fewer than the planned" in line for line in answer.warnings)
     last = answer.ranking[-1]
     assert (last.trial, last.behind, last.tied) == (3, True, False)
+
+
+@pytest.mark.parametrize(
+    ("finalists", "planned"), [(n, p) for n in (2, 3, 5, 8) for p in (3, 5, 10)]
+)
+def test_losers_have_enough_seeds_to_be_called_worse(finalists: int, planned: int) -> None:
+    tournament = make(finalists, planned)
+    answer = play(tournament, lambda trial, rng: rng.normal(trial == finalists - 1, 0.001))
+    gone = [one for one in answer.ranking if len(one.scores) < planned]
+    assert not any(one.tied for one in gone)
+    assert bool(gone) == (finalists > 2 and least_seeds(finalists, planned) < planned)
+
+
+def test_what_is_spared_goes_to_all_who_are_open_or_to_nobody() -> None:
+    """A seed that only some have had would not count."""
+    for repetition in range(20):
+        tournament = make(5)
+        play(tournament, lambda trial, rng: rng.normal(0 if trial == 4 else 100, 5), repetition)
+        ahead = [n for one, n in zip(tournament.finalists, counts(tournament), strict=True)
+                 if one.trial not in tournament.behind()]  # fmt: skip
+        assert len(set(ahead)) == 1
 
 
 def test_without_a_tie_the_spared_seeds_are_not_spent() -> None:
