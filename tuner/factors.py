@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from rltune.dimensions import same
 from rltune.distributions import make_distribution, nearest, to_unit
 from rltune.fanova import N_CELLS, Array, Column, Design
-from rltune.formats import plural
+from rltune.formats import plural, score
 from rltune.sampler_views import blames
 from rltune.space import Space
+from rltune.stats import far_below
 from rltune.trials_table import as_text
 
 if TYPE_CHECKING:
@@ -94,6 +95,13 @@ def read_factors(run: Run, seed: int = 0) -> Factors:
         x = np.column_stack([x, centres])
         active = np.column_stack([active, np.ones(len(x), dtype=np.bool_)])
     y = np.array([value for _, value, _ in usable], dtype=np.float64)
+    if (fence := far_below(y)) is not None:
+        n = int((y < fence).sum())
+        notes.append(
+            f"{plural(n, 'trial')} far below all others {'counts' if n == 1 else 'count'} as "
+            f"{score(fence)}: how poor a poor trial is would drown what sets the others apart."
+        )
+        y = np.maximum(y, fence)
     per_trial = [1 / max(1, len(_list(row["seeds"]))) for row in known]
     return Factors(
         design=Design(tuple(columns), x, y, active),

@@ -196,6 +196,19 @@ def test_a_conditional_parameter_is_judged_where_it_is_active(tmp_path: Path) ->
     assert not any("alpha" in name and "optimizer" in name for name in rows.index)
 
 
+def test_one_trial_far_below_does_not_drown_the_rest(tmp_path: Path) -> None:
+    def value(config: Config, rng: np.random.Generator) -> float:
+        return line(config, rng) - 500.0 * (config["trial"] == 40)
+
+    run = search(tmp_path / "a", NUMBERS, value)
+    factors = read_factors(run)
+    assert factors.design.y.min() > -10
+    assert any("1 trial far below all others counts as" in note for note in factors.notes)
+    rows = table(rltune.importances(run, ("fanova",)))
+    assert not rows.loc["x0", "is_noise"]
+    assert rows.loc["x0", "importance"] > rows.loc[["x2", "x3"], "importance"].max()
+
+
 def test_a_condition_that_matters_lends_nothing_to_its_parameter(tmp_path: Path) -> None:
     def value(config: Config, rng: np.random.Generator) -> float:
         return float(2 * (config["optimizer"] == "rmsprop") + 0.3 * rng.normal())

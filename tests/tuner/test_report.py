@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import rltune
 from rltune.against import Goal
@@ -18,6 +20,8 @@ from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.front import Front, Member
 from rltune.history import HistoryWriter
+from rltune.reporting import figures
+from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves
 from rltune.rundir import RunDir
 from rltune.stats import Estimate
@@ -159,7 +163,7 @@ def test_charts_show_what_the_tables_say(tmp_path: Path) -> None:
     assert sorted(alphas) == sorted(known)  # inactive ones have no point
     assert panels["optimizer"].x_ticks == {1: "adam", 2: "rmsprop"}
     rates = [value for series in panels["learning_rate"].series for value in series.x]
-    assert 1e-3 in rates  # the schedule, by what it begins with
+    assert -3 in [round(rate, 9) for rate in rates]  # the schedule, by what it begins with
     assert "24 trials" not in drawn["parallel"].says
     assert f"{(trials['state'] == 'COMPLETE').sum()} trials" in drawn["parallel"].says
 
@@ -254,3 +258,54 @@ def browse(page: Path) -> str:
     ]
     done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True)
     return done.stdout
+
+
+def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
+    values = pd.Series([*np.linspace(-200.0, 100.0, 59), -2000.0])
+    edge, says = figures._cut_off(values)
+    assert edge is not None
+    assert -2000 < edge < -200
+    assert says == " 1 trial lies far below the picture, at -2,000."
+    panel = Panel("", "", [Series("points", list(range(60)), values.tolist())], y_from=edge)
+    chart = Chart("one", "One", "", [panel])
+    low, high = chart.plotly()["layout"]["yaxis"]["range"]
+    assert -2000 < low < -200
+    assert 100 < high < 200
+    assert chart.figure().axes[0].get_ylim() == (low, high)
+    assert figures._cut_off(values.iloc[:-1]) == (None, "")
+    many = pd.Series([500.0] * 80 + [20.0] * 20)  # a fifth that fails is no exception
+    assert figures._cut_off(many) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("about", "values", "places", "ticks"),
+    [
+        ({"pow2": [32, 128]}, [32, 128, 48], [5, 7, math.log2(48)], ["32", "64", "128"]),
+        ({"log": [1e-6, 1e-2]}, [1e-6, 1e-2, 0], [-6, -2, -7], ["0", "1e-6", "1e-2"]),
+        ({"uniform": [0, 1]}, [0.0, 1.0], [0.0, 1.0], None),
+    ],
+)
+def test_parameters_lie_on_the_scale_that_they_are_searched_on(
+    about: dict[str, Any], values: list[float], places: list[float], ticks: list[str] | None
+) -> None:
+    placed, axis = figures._placed(values, about)
+    assert placed == pytest.approx(places)
+    if ticks is None:
+        assert axis == {}
+    else:
+        assert set(ticks) <= set(axis["x_ticks"].values())
+        assert min(axis["x_ticks"]) <= min(placed)
+        assert max(placed) <= max(axis["x_ticks"])
+
+
+def test_what_is_close_to_one_is_spread_out() -> None:
+    placed, axis = figures._placed([0.9, 0.99, 0.9999], {"one_minus_log": [0.9, 0.9999]})
+    assert placed == pytest.approx([0.1, 0.01, 0.0001])
+    chart = Chart("one", "", "", [Panel("", "", [Series("points", placed, [1, 2, 3])], **axis)])
+    x = chart.plotly()["layout"]["xaxis"]
+    assert x["autorange"] == "reversed"
+    assert x["ticktext"] == ["0.9", "0.99", "0.999", "0.9999"]
+    drawn = chart.figure().axes[0]
+    assert drawn.xaxis_inverted()
+    assert [label.get_text() for label in drawn.get_xticklabels()] == x["ticktext"]
+    assert figures._placed([0.9, 1.0], {"one_minus_log": [0.9, 0.99]}) == ([0.9, 1.0], {})

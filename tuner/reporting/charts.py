@@ -52,7 +52,9 @@ class Series:
 class Panel:
     """One pair of axes.
 
-    ``marks`` are vertical lines, with what they mean; ``x_ticks`` and ``y_ticks`` name places.
+    ``marks`` are vertical lines, with what they mean; ``x_ticks`` and ``y_ticks`` name places. With
+    ``x_to_one`` x is what is missing to 1, on a logarithmic axis that shows the values themselves.
+    ``y_from`` cuts off what lies below.
     """
 
     x_title: str
@@ -60,6 +62,8 @@ class Panel:
     series: Sequence[Series]
     title: str = ""
     x_log: bool = False
+    x_to_one: bool = False
+    y_from: float | None = None
     y_log: bool = False
     marks: Sequence[tuple[float, str]] = ()
     x_ticks: Mapping[int, str] | None = None
@@ -110,11 +114,18 @@ class Chart:
                     annotation_text=text, annotation_font_size=10, **place,
                 )  # fmt: skip
             about = _axis(panel.x_title, panel.x_log, panel.x_ticks)
+            if panel.x_to_one:
+                ticks = _ticks_to_one(panel)
+                about |= {"type": "log", "autorange": "reversed", "tickvals": list(ticks)}
+                about["ticktext"] = list(ticks.values())
             figure.update_xaxes(**about, **place)
             about = _axis(panel.y_title, panel.y_log, panel.y_ticks)
+            if panel.y_from is not None:
+                about["range"] = _shown(panel)
             figure.update_yaxes(**about, **place)
         figure.update_layout(
-            height=self.height * self.rows + 60, margin={"l": 50, "r": 15, "t": 30, "b": 40},
+            height=self.height * self.rows + 60,
+            margin={"l": 50, "r": 15, "t": 50 if any(titles) else 30, "b": 40},
             template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
             # Below the title of the axis, however high the chart is.
             legend={"orientation": "h", "y": -60 / (self.height * self.rows), "yanchor": "top"},
@@ -243,11 +254,27 @@ def _encoder() -> Any:
 def _axis(title: str, log: bool, ticks: Mapping[int, str] | None) -> dict[str, Any]:
     about: dict[str, Any] = {"title_text": title, "automargin": True}
     if log:
-        about["type"] = "log"
+        about |= {"type": "log", "exponentformat": "e", "dtick": "D2"}
     if ticks is not None:
         about |= {"tickmode": "array", "tickvals": list(ticks), "ticktext": list(ticks.values())}
         about["range"] = [min(ticks) - 0.6, max(ticks) + 0.6]
     return about
+
+
+def _ticks_to_one(panel: Panel) -> dict[float, str]:
+    """Return the places of 0.9, 0.99, ..., as far as the panel reaches, and their names."""
+    known = [float(x) for series in panel.series for x in series.x]
+    first, last = (round(-math.log10(end), 6) for end in (max(known), min(known)))
+    powers = range(math.floor(first), math.ceil(last) + 1)
+    return {10.0**-k: f"{1 - 10.0**-k:.{k}f}" for k in powers if k > 0}
+
+
+def _shown(panel: Panel) -> list[float]:
+    """Return the ends of the y axis of a panel that cuts off what lies below."""
+    assert panel.y_from is not None
+    known = [y for series in panel.series for y in series.y if y is not None and math.isfinite(y)]
+    edge = 0.05 * (max(known) - panel.y_from)
+    return [panel.y_from - edge, max(known) + edge]
 
 
 def _traces(series: Series, named: set[str]) -> list[Any]:
@@ -330,9 +357,22 @@ def _draw(axis: Any, panel: Panel, labels: set[str]) -> None:
         axis.axvline(at, color=GREY, linestyle=":", linewidth=1)
         axis.annotate(text, (at, 1), xycoords=("data", "axes fraction"), fontsize=7, color=GREY)
     if panel.x_log:
+        from matplotlib import ticker
+
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda at, _: f"{at:g}"))
+        axis.minorticks_off()
     if panel.y_log:
         axis.set_yscale("log")
+    if panel.x_to_one:
+        axis.set_xscale("log")
+        axis.invert_xaxis()
+        places = _ticks_to_one(panel)
+        axis.set_xticks(list(places), list(places.values()))
+        axis.minorticks_off()
+    if panel.y_from is not None:
+        axis.set_ylim(*_shown(panel))
     axis.set_xlabel(panel.x_title, fontsize=9)
     axis.set_ylabel(panel.y_title, fontsize=9)
     axis.set_title(panel.title, fontsize=9)

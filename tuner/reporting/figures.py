@@ -27,7 +27,7 @@ from rltune.reporting.charts import (
     Series,
 )
 from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
-from rltune.stats import Estimate
+from rltune.stats import Estimate, far_below
 from rltune.summary import Summary
 
 MOST_CURVES = 300  # of trials, in one chart
@@ -70,8 +70,9 @@ def history(summary: Summary) -> Chart | None:
     if len(stopped):
         says += f"; {plural(len(stopped), 'trial')} stopped early, shown hollow: their values are "
         says += "those of a shorter training, and no record"
-    panel = Panel("trial", _objective(summary), series)
-    return Chart("history", "The search", says + ".", [panel])
+    edge, cut = _cut_off(trials["objective"])
+    panel = Panel("trial", _objective(summary), series, y_from=edge)
+    return Chart("history", "The search", f"{says}.{cut}", [panel])
 
 
 def stopping(summary: Summary) -> Chart | None:
@@ -110,7 +111,9 @@ def stopping(summary: Summary) -> Chart | None:
     says += "stopped early, most of them at the dotted rungs, where trials are compared."
     if len(shown) < len(numbers):
         says += f" The last {MOST_CURVES} of {len(numbers)} trials are shown."
-    panel = Panel("env_steps", "return of an evaluation", series, marks=marks)
+    edge, cut = _cut_off(rows.groupby(["trial", "env_steps"])["eval_return"].mean(), "evaluation")
+    says += cut
+    panel = Panel("env_steps", "return of an evaluation", series, marks=marks, y_from=edge)
     return Chart("stopping", "Where trials were stopped", says, [panel], height=360)
 
 
@@ -292,7 +295,9 @@ def importances(summary: Summary) -> Chart | None:
     says = f"Shares of what {plural(len(_valued(summary)), 'trial')} differ by, with 95 % "
     says += "intervals. A bar that does not get beyond its circle is no more than shuffled values "
     says += "give: noise. By fANOVA, "
-    says += f"{', '.join(strong['parameter'])} stand out." if len(strong) else "nothing stands out."
+    one = "stands" if len(strong) < 2 else "stand"
+    says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
+    says = " ".join([says, *table.attrs["notes"]])
     height = 80 + 22 * max(len(panel.y_ticks or {}) for panel in panels)
     return Chart("importances", "What mattered", says, panels, height=height)
 
@@ -304,11 +309,15 @@ def slices(summary: Summary) -> Chart | None:
     if len(trials) < LEAST_TRIALS or not names:
         return None
     panels = []
+    edge, cut = _cut_off(trials["objective"])
     for name in names:
         about = summary.searched[name]
         column = trials[f"config.{name}"]
         known = trials[column.notna()]
         values, ticks = _numbers(known[f"config.{name}"], about)
+        axis: dict[str, Any] = {"x_ticks": ticks}
+        if ticks is None:
+            values, axis = _placed(values, about)
         series = []
         for state, label, colour in (("PRUNED", "stopped early", GREY),
                                      ("COMPLETE", "whole budget", BLUE)):  # fmt: skip
@@ -319,11 +328,10 @@ def slices(summary: Summary) -> Chart | None:
                     _points(mine, [v for v, m in zip(values, mask, strict=True) if m], label,
                             colour, hollow=state == "PRUNED")
                 )  # fmt: skip
-        panels.append(
-            Panel("", "", series, title=name, x_log=ticks is None and _is_log(about), x_ticks=ticks)
-        )
+        panels.append(Panel("", "", series, title=name, y_from=edge, **axis))
     says = f"Every trial's value ({_objective(summary)}) over each parameter. A pattern in one "
     says += "panel may come from another parameter: the sampler goes where it found good values."
+    says += cut
     return Chart("slices", "Each parameter", says, panels, columns=3, height=230)
 
 
@@ -492,6 +500,36 @@ def _numbers(
     places = {choice: place for place, choice in enumerate(choices, 1)}
     drawn = [float(places[setting(v)]) if v is not None and v == v else math.nan for v in values]
     return drawn, {place: choice for choice, place in places.items()}
+
+
+def _placed(values: list[float], about: Mapping[str, Any]) -> tuple[list[float], dict[str, Any]]:
+    """Return where the values lie on an axis that suits their scale, and the axis."""
+    known = [value for value in values if value > 0]
+    if "one_minus_log" in about and max(values) < 1:
+        return [1 - value for value in values], {"x_to_one": True}
+    if not _is_log(about) or not known:
+        return values, {}
+    base = 2 if "pow2" in about else 10
+    low, high = (math.log(value, base) for value in (min(known), max(known)))
+    if base == 10 and high - low < 2:  # too few powers of ten for ticks
+        return values, {"x_log": True}
+    first = math.floor(low + 1e-9)
+    ticks = {k: f"{2**k}" if base == 2 else f"1e{k}" for k in range(first, math.ceil(high) + 1)}
+    if len(known) < len(values):
+        ticks[first - 1] = "0"
+    places = [math.log(value, base) if value > 0 else first - 1 for value in values]
+    return places, {"x_ticks": ticks}
+
+
+def _cut_off(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, str]:
+    """Return where a picture ends below, if a few values would flatten it, and a sentence on it."""
+    edge = far_below(values)
+    if edge is None:
+        return None, ""
+    below = values[values < edge]
+    lie = "lies" if len(below) == 1 else "lie"
+    far = f"at {score(below.min())}" if len(below) == 1 else f"down to {score(below.min())}"
+    return edge, f" {plural(len(below), what)} {lie} far below the picture, {far}."
 
 
 def _start_values(column: pd.Series[Any]) -> pd.Series[Any]:
