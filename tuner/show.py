@@ -308,6 +308,8 @@ class _Search(_Page):
         commands = []
         if summary.status == "unfinished":
             commands.append((f"rltune resume {place}", "go on with the search"))
+        if seeds := summary.more_test_seeds:
+            commands.append((f"rltune resume {place} --test-seeds {seeds}", "break the tie"))
         if (summary.path / "best" / "checkpoint.pt").exists():
             commands.append((f"rltune play {place}", "watch the agent"))
             commands.append((f"rltune eval {place}", "measure it on 100 episodes"))

@@ -130,6 +130,14 @@ class Summary:
             return Answer.from_dict(data) if data else None
 
     @cached_property
+    def more_test_seeds(self) -> int | None:
+        """Return on how many test seeds a tie may be broken; None where there is none."""
+        ties = self.answer.ties if self.status == "finished" and self.answer else ()
+        if len({one.iqm for one in ties}) < 2:
+            return None
+        return 2 * max(len(one.scores) for one in ties)
+
+    @cached_property
     def front(self) -> Front | None:
         """The front of a search with several objectives, or None before there is one."""
         file = self.path / "best" / "front.yaml"

@@ -130,6 +130,12 @@ def test_ties_are_marked_and_explained(search):
     assert "= trial 2" in page
     assert "= cannot be told apart from the best" in page
     assert "Configuration of the defaults" in page
+    assert f"# break the tie\n  rltune resume {search.path} --test-seeds 10\n" in page
+
+
+def test_a_tie_of_equal_scores_is_left_alone(search):
+    finish(search, {0: [500] * 5, 1: [500] * 5, 2: [500] * 5})
+    assert "break the tie" not in shown(search.path)
 
 
 def test_a_search_that_was_killed_says_how_to_go_on_and_trusts_nothing_yet(search):

@@ -182,7 +182,11 @@ def facts(summary: Summary) -> list[str]:
 def sentences(summary: Summary) -> list[str]:
     """Return the answer, or what can be said before there is one."""
     if summary.answer is not None:
-        return list(summary.answer.sentences)
+        found = list(summary.answer.sentences)
+        if seeds := summary.more_test_seeds:
+            command = f"rltune resume {summary.run.name} --test-seeds {seeds}"
+            found.append(f"More seeds may break the tie: {command}")
+        return found
     if summary.front is not None:
         return list(summary.front.sentences)
     if summary.kind == "train":
