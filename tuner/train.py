@@ -165,6 +165,10 @@ def train(
         agent.close()
 
 
+class FinishedError(UserError):
+    """A training that is to go on has reached its end."""
+
+
 def resume_training(
     run: str | Path, *, total_timesteps: int | None = None, plain: bool = False
 ) -> TrainResult:
@@ -176,7 +180,8 @@ def resume_training(
         plain: lines instead of a progress bar
 
     Raises:
-        UserError: no training, or it is finished, or another process drives it.
+        FinishedError: nothing is left to be trained.
+        UserError: no training, or it diverged, or another process drives it.
     """
     rundir = RunDir.open(fetched(run))
     spec = TrainSpec.from_dict(rundir.spec)
@@ -187,18 +192,18 @@ def resume_training(
         try:
             agent.total_timesteps = spec.total_timesteps
             if agent.finished:
-                raise UserError(_nothing_left(rundir, agent))
+                raise _nothing_left(rundir, agent)
             rundir.resumed({"total_timesteps": spec.total_timesteps})
             return _Training(rundir, spec, agent, plain).run()
         finally:
             agent.close()
 
 
-def _nothing_left(run: RunDir, agent: AnyAgent) -> str:
+def _nothing_left(run: RunDir, agent: AnyAgent) -> UserError:
     if agent.diverged:
-        return f"the training {run.name!r} can't go on: it diverged, {agent.diverged}"
+        return UserError(f"the training {run.name!r} can't go on: it diverged, {agent.diverged}")
     reason = agent.stop_reason or f"{agent.env_steps:,} env_steps are done"
-    return (
+    return FinishedError(
         f"the training {run.name!r} is finished: {reason}; "
         f"train it longer with `rltune resume {run.name} -n {2 * agent.total_timesteps}`"
     )
@@ -225,7 +230,11 @@ def _last_agent(run: RunDir, spec: TrainSpec) -> AnyAgent:
 
 def resume(run: str | Path, *, total_timesteps: int | None = None, plain: bool = False) -> int:
     """Do what `rltune resume` does for a training, and return the exit code."""
-    result = resume_training(run, total_timesteps=total_timesteps, plain=plain)
+    try:
+        result = resume_training(run, total_timesteps=total_timesteps, plain=plain)
+    except FinishedError as error:  # as with a search: it may have been killed after its last step
+        print(f"{error}.")
+        return 0
     print_result(result)
     return result.exit_code
 

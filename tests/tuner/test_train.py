@@ -129,10 +129,15 @@ def test_a_killed_training_has_no_gap_and_no_doubled_row(
     check_equal(whole.path, resumed.path)
 
 
-def test_a_finished_training_can_be_made_longer(tmp_path: Path) -> None:
+def test_a_finished_training_can_be_made_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = train(spec(), name="one", storage_path=tmp_path, plain=True)
     with pytest.raises(UserError, match=r"finished: 320 env_steps .* -n 640"):
         resume_training(done.path)
+    capsys.readouterr()
+    assert main(["resume", str(done.path)]) == 0  # it may have been killed after its last step
+    assert "is finished: 320 env_steps are done" in capsys.readouterr().out
     longer = resume_training(done.path, total_timesteps=480, plain=True)
     assert longer.env_steps == 480
     assert read_history(done.path)["env_steps"].tolist() == [80, 160, 240, 320, 400, 480]
