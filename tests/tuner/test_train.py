@@ -17,6 +17,7 @@ from rltune.agents import Agent
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
+from rltune.cli import main
 from rltune.cli import train as cli
 from rltune.history import read_episodes, read_history
 from rltune.rundir import RunDir
