@@ -39,10 +39,12 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
             f"Its hyperparameters change {times} on the way (best/schedule.yaml), and did so in "
             "every one of these trainings, each from the start."
         )
-    ties = [one for one in ranking if one.tied and one is not winner]
+    best = ranking[0]
+    ties = [one for one in ranking if one.tied and one is not best]
     if ties:
+        highest = best.label if best is winner else f"{best.label}, the highest,"
         lines.append(
-            f"{_names(ties)} cannot be told apart from {winner.label} with {_seeds(winner)}: a tie."
+            f"{_names(ties)} cannot be told apart from {highest} with {_seeds(best)}: a tie."
             f"{_tie_break(winner)}"
         )
     elif len(ranking) > 1:
