@@ -20,9 +20,10 @@ from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.front import Front, Member
 from rltune.history import HistoryWriter
-from rltune.reporting import figures
+from rltune.reporting import parameters
 from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves
+from rltune.reporting.pieces import cut_off
 from rltune.rundir import RunDir
 from rltune.stats import Estimate
 from rltune.summary import Summary
@@ -262,7 +263,7 @@ def browse(page: Path) -> str:
 
 def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
     values = pd.Series([*np.linspace(-200.0, 100.0, 59), -2000.0])
-    edge, says = figures._cut_off(values)
+    edge, says = cut_off(values)
     assert edge is not None
     assert -2000 < edge < -200
     assert says == " 1 trial lies far below the picture, at -2,000."
@@ -272,9 +273,9 @@ def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
     assert -2000 < low < -200
     assert 100 < high < 200
     assert chart.figure().axes[0].get_ylim() == (low, high)
-    assert figures._cut_off(values.iloc[:-1]) == (None, "")
+    assert cut_off(values.iloc[:-1]) == (None, "")
     many = pd.Series([500.0] * 80 + [20.0] * 20)  # a fifth that fails is no exception
-    assert figures._cut_off(many) == (None, "")
+    assert cut_off(many) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
 def test_parameters_lie_on_the_scale_that_they_are_searched_on(
     about: dict[str, Any], values: list[float], places: list[float], ticks: list[str] | None
 ) -> None:
-    placed, axis = figures._placed(values, about)
+    placed, axis = parameters._placed(values, about)
     assert placed == pytest.approx(places)
     if ticks is None:
         assert axis == {}
@@ -299,7 +300,7 @@ def test_parameters_lie_on_the_scale_that_they_are_searched_on(
 
 
 def test_what_is_close_to_one_is_spread_out() -> None:
-    placed, axis = figures._placed([0.9, 0.99, 0.9999], {"one_minus_log": [0.9, 0.9999]})
+    placed, axis = parameters._placed([0.9, 0.99, 0.9999], {"one_minus_log": [0.9, 0.9999]})
     assert placed == pytest.approx([0.1, 0.01, 0.0001])
     chart = Chart("one", "", "", [Panel("", "", [Series("points", placed, [1, 2, 3])], **axis)])
     x = chart.plotly()["layout"]["xaxis"]
@@ -308,4 +309,4 @@ def test_what_is_close_to_one_is_spread_out() -> None:
     drawn = chart.figure().axes[0]
     assert drawn.xaxis_inverted()
     assert [label.get_text() for label in drawn.get_xticklabels()] == x["ticktext"]
-    assert figures._placed([0.9, 1.0], {"one_minus_log": [0.9, 0.99]}) == ([0.9, 1.0], {})
+    assert parameters._placed([0.9, 1.0], {"one_minus_log": [0.9, 0.99]}) == ([0.9, 1.0], {})

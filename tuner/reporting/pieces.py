@@ -1,4 +1,4 @@
-"""Pieces of charts that the report of a run and a comparison of several have in common."""
+"""Pieces of charts that several figures have in common, of a run or of a comparison."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rltune.formats import score
+import pandas as pd
+from rltune.formats import count, plural, score
 from rltune.reporting.charts import BLUE, GREY, Panel, Series
-from rltune.stats import FEW_RUNS, Estimate, bootstrap_interval, iqm
+from rltune.stats import FEW_RUNS, Estimate, bootstrap_interval, far_below, iqm
+from rltune.summary import Summary
 
 Array = npt.NDArray[np.float64]
 MOST_POINTS = 60  # of a curve: each has a bootstrap of its own
@@ -83,6 +85,43 @@ def estimates_panel(
     )  # fmt: skip
     names = {place: row[0] for place, row in sorted(zip(places, rows, strict=True))}
     return Panel(title, "", series, y_ticks=names)
+
+
+def valued(summary: Summary) -> pd.DataFrame:
+    """Return the ended trials that have a value."""
+    trials = summary.trials
+    trials = trials[trials["state"].isin(["COMPLETE", "PRUNED"])]
+    return trials[np.isfinite(trials["objective"].astype(float))]
+
+
+def points_of(
+    trials: pd.DataFrame, x: Iterable[Any], label: str, colour: str, **more: Any
+) -> Series:
+    """Return the values of trials at ``x``; ``more`` goes to `Series`."""
+    texts = [
+        f"trial {row['trial']}: {score(row['objective'])}, {row['state'].lower()} after "
+        f"{count(row['budget_reached'] or 0)} env_steps"
+        for row in trials.to_dict("records")
+    ]
+    values = trials["objective"].tolist()
+    return Series("points", list(x), values, label, colour, texts=texts, **more)
+
+
+def cut_off(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, str]:
+    """Return where a picture ends below, if a few values would flatten it, and a sentence on it."""
+    edge = far_below(values)
+    if edge is None:
+        return None, ""
+    below = values[values < edge]
+    lie = "lies" if len(below) == 1 else "lie"
+    far = f"at {score(below.min())}" if len(below) == 1 else f"down to {score(below.min())}"
+    return edge, f" {plural(len(below), what)} {lie} far below the picture, {far}."
+
+
+def objective_name(summary: Summary) -> str:
+    """Return what is maximised, in words."""
+    metric = str(summary.spec.get("metric", "eval_return"))
+    return "return" if metric == "eval_return" else metric
 
 
 def _together(curves: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]]) -> tuple[Array, Array]:

@@ -1,0 +1,237 @@
+"""The figures of the report on hyperparameters: which mattered, and how values go with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rltune.formats import plural, setting
+from rltune.importance import TITLES
+from rltune.reporting.charts import BLUE, GREY, ORANGE, Chart, OptunaChart, Panel, Series
+from rltune.reporting.pieces import cut_off, objective_name, points_of, valued
+from rltune.summary import Summary
+
+MOST_COMPARED = 3  # parameters in charts of pairs
+MOST_PAIRED = 300  # trials in them: a thousand are dots upon dots
+LEAST_TRIALS = 5  # for charts of parameters
+
+
+def importances(summary: Summary) -> Chart | None:
+    """Which parameters mattered, with intervals; what is not above its noise floor is faint."""
+    table = summary.importances
+    if table is None:
+        return None
+    table = table[table["kind"].isin(["parameter", "budget"])].dropna(subset=["importance"])
+    if not len(table):
+        return None
+    panels = []
+    for method, title in TITLES.items():
+        mine = table[table["method"] == method].sort_values("importance")
+        mine = mine.assign(place=range(1, len(mine) + 1))
+        series = []
+        for noise, label in ((False, "above the noise"), (True, "noise")):
+            shown = mine[mine["is_noise"] == noise]
+            series.append(
+                Series("bars", shown["importance"].tolist(), shown["place"].tolist(), label,
+                       GREY if noise else BLUE, low=shown["low"].tolist(),
+                       high=shown["high"].tolist(), faint=noise)
+            )  # fmt: skip
+        floors = Series("points", mine["floor"].tolist(), mine["place"].tolist(), "noise floor",
+                        ORANGE, hollow=True)  # fmt: skip
+        names = dict(zip(mine["place"].tolist(), mine["parameter"].tolist(), strict=True))
+        panels.append(Panel("", "", [*series, floors], title=title, y_ticks=names))
+    strong = table[(table["method"] == "fanova") & ~table["is_noise"]]
+    says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with 95 % "
+    says += "intervals. A bar that does not get beyond its circle is no more than shuffled values "
+    says += "give: noise. By fANOVA, "
+    one = "stands" if len(strong) < 2 else "stand"
+    says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
+    says = " ".join([says, *table.attrs["notes"]])
+    height = 80 + 22 * max(len(panel.y_ticks or {}) for panel in panels)
+    return Chart("importances", "What mattered", says, panels, height=height)
+
+
+def slices(summary: Summary) -> Chart | None:
+    """The objective over every searched parameter."""
+    trials = valued(summary)
+    names = _searched(summary, trials)
+    if len(trials) < LEAST_TRIALS or not names:
+        return None
+    panels = []
+    edge, cut = cut_off(trials["objective"])
+    for name in names:
+        about = summary.searched[name]
+        column = trials[f"config.{name}"]
+        known = trials[column.notna()]
+        values, ticks = _numbers(known[f"config.{name}"], about)
+        axis: dict[str, Any] = {"x_ticks": ticks}
+        if ticks is None:
+            values, axis = _placed(values, about)
+        series = []
+        for state, label, colour in (("PRUNED", "stopped early", GREY),
+                                     ("COMPLETE", "whole budget", BLUE)):  # fmt: skip
+            mask = (known["state"] == state).to_numpy()
+            if mask.any():
+                mine = known[mask]
+                series.append(
+                    points_of(mine, [v for v, m in zip(values, mask, strict=True) if m], label,
+                            colour, hollow=state == "PRUNED")
+                )  # fmt: skip
+        panels.append(Panel("", "", series, title=name, y_from=edge, **axis))
+    says = f"Every trial's value ({objective_name(summary)}) over each parameter. A pattern in one "
+    says += "panel may come from another parameter: the sampler goes where it found good values."
+    says += cut
+    return Chart("slices", "Each parameter", says, panels, columns=3, height=230)
+
+
+def parallel(summary: Summary) -> Chart | None:
+    """All parameters of the trials that ran the whole budget."""
+    return _optuna(summary, "parallel", "plot_parallel_coordinate", "All parameters at once",
+                   "A line is a trial that ran its whole budget; dark lines scored high.", 460,
+                   most=None)  # fmt: skip
+
+
+def contour(summary: Summary) -> Chart | None:
+    """Pairs of parameters."""
+    return _optuna(summary, "contour", "plot_contour", "Pairs of parameters",
+                   "What trials scored over pairs of parameters. Between the points it is "
+                   "interpolated, which may be wrong.", 620)  # fmt: skip
+
+
+def rank(summary: Summary) -> Chart | None:
+    """Pairs of parameters, by ranks."""
+    return _optuna(summary, "rank", "plot_rank", "Pairs of parameters, by rank",
+                   "The same pairs; the colour is a trial's rank, so one extreme value does not "
+                   "hide the rest.", 620)  # fmt: skip
+
+
+def _optuna(
+    summary: Summary, name: str, plot: str, title: str, says: str, height: int,
+    most: int | None = MOST_COMPARED,
+) -> Chart | None:  # fmt: skip
+    trials = valued(summary)
+    trials = trials[trials["state"] == "COMPLETE"]
+    names = _searched(summary, trials)
+    if len(trials) < LEAST_TRIALS or len(names) < 2:
+        return None
+    chosen = _most_related(trials, names, summary)[:most]
+    if most is not None and len(trials) > MOST_PAIRED:
+        says += f" Of {len(trials)} trials, the last {MOST_PAIRED}."
+        trials = trials.iloc[-MOST_PAIRED:]
+    else:
+        says += f" {plural(len(trials), 'trial')}."
+    if len(chosen) < len(names):
+        says += " The parameters whose ranks go most with the value's are shown."
+    study = display_study(summary, trials, chosen)
+    return OptunaChart(name, title, says, plot=plot, study=study, params=chosen, height=height)
+
+
+def display_study(summary: Summary, trials: pd.DataFrame, names: Iterable[str]) -> Any:
+    """Return a study in memory with the values that people know (0.99, not 0.01), for Optuna."""
+    import optuna
+    from rltune.samplers import silent_log
+
+    with silent_log():
+        study = optuna.create_study(direction="maximize")
+    kinds = {name: _distribution(summary.searched[name], trials[f"config.{name}"])
+             for name in names}  # fmt: skip
+    for _, row in trials.iterrows():
+        values = {name: _plain(row[f"config.{name}"], kinds[name]) for name in kinds}
+        values = {name: value for name, value in values.items() if value is not None}
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=values, value=float(row["objective"]),
+                distributions={name: kinds[name] for name in values},
+            )
+        )  # fmt: skip
+    return study
+
+
+def _distribution(about: Mapping[str, Any], column: pd.Series) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    values, ticks = _numbers(column, about)
+    if ticks is not None:
+        return CategoricalDistribution(list(ticks.values()))
+    values = [value for value in values if value == value]
+    low, high = min(values), max(values)  # starts may lie outside of the ranges
+    log = (_is_log(about) or "pow2" in about) and low > 0
+    return FloatDistribution(low, max(high, low), log=log)
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    if value is None or value != value:
+        return None
+    value = value.removeprefix("lin_") if isinstance(value, str) else value
+    return setting(value) if hasattr(kind, "choices") else float(value)
+
+
+def _most_related(trials: pd.DataFrame, names: Sequence[str], summary: Summary) -> list[str]:
+    """Return the parameters, those first whose ranks go with the objective's."""
+    from scipy.stats import spearmanr
+
+    strength = {}
+    for name in names:
+        values, _ = _numbers(trials[f"config.{name}"], summary.searched[name])
+        array = np.array(values, dtype=float)
+        known = np.isfinite(array)
+        varied = len(set(array[known].tolist())) > 1 and trials["objective"].nunique() > 1
+        found = spearmanr(array[known], trials["objective"][known]).statistic if varied else 0.0
+        strength[name] = abs(float(found)) if math.isfinite(found) else 0.0
+    return sorted(names, key=lambda name: -strength[name])
+
+
+def _searched(summary: Summary, trials: pd.DataFrame) -> list[str]:
+    """Return the searched parameters that took more than one value."""
+    return [
+        name
+        for name in summary.searched
+        if f"config.{name}" in trials and trials[f"config.{name}"].nunique() > 1
+    ]
+
+
+def _numbers(
+    column: pd.Series[Any], about: Mapping[str, Any]
+) -> tuple[list[float], dict[int, str] | None]:
+    """Return values to draw; choices as whole numbers, with what the numbers mean."""
+    values = _start_values(column)
+    numeric = pd.to_numeric(values, errors="coerce")
+    if "choice" not in about and numeric.notna().sum() == values.notna().sum():
+        return numeric.tolist(), None
+    choices = sorted({setting(value) for value in values.dropna()})
+    places = {choice: place for place, choice in enumerate(choices, 1)}
+    drawn = [float(places[setting(v)]) if v is not None and v == v else math.nan for v in values]
+    return drawn, {place: choice for choice, place in places.items()}
+
+
+def _placed(values: list[float], about: Mapping[str, Any]) -> tuple[list[float], dict[str, Any]]:
+    """Return where the values lie on an axis that suits their scale, and the axis."""
+    known = [value for value in values if value > 0]
+    if "one_minus_log" in about and max(values) < 1:
+        return [1 - value for value in values], {"x_to_one": True}
+    if not _is_log(about) or not known:
+        return values, {}
+    base = 2 if "pow2" in about else 10
+    low, high = (math.log(value, base) for value in (min(known), max(known)))
+    if base == 10 and high - low < 2:  # too few powers of ten for ticks
+        return values, {"x_log": True}
+    first = math.floor(low + 1e-9)
+    ticks = {k: f"{2**k}" if base == 2 else f"1e{k}" for k in range(first, math.ceil(high) + 1)}
+    if len(known) < len(values):
+        ticks[first - 1] = "0"
+    places = [math.log(value, base) if value > 0 else first - 1 for value in values]
+    return places, {"x_ticks": ticks}
+
+
+def _start_values(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the column with schedules (lin_1e-3) as the value that they begin with."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    return column.map(lambda v: v.removeprefix("lin_") if isinstance(v, str) else v)
+
+
+def _is_log(about: Mapping[str, Any]) -> bool:
+    return "log" in about or "pow2" in about
