@@ -50,14 +50,15 @@ def main() -> None:
     if args.what == "table":
         table()
         return
-    done = len(read())
+    rows = read()
     with tempfile.TemporaryDirectory(prefix="rltune-kills-") as folder:
         study = Study(Path(folder))
-        for number in range(done, args.kills):
-            row = study.kill(random.Random(number))
+        while sum(row["killed"] for row in rows) < args.kills:
+            number = len(rows)
+            rows.append({"start": number, **study.kill(random.Random(number))})
             with RESULTS.open("a") as file:
-                file.write(json.dumps({"kill": number, **row}) + "\n")
-            print(number, row, flush=True)
+                file.write(json.dumps(rows[-1]) + "\n")
+            print(rows[-1], flush=True)
 
 
 class Study:

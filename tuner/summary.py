@@ -11,7 +11,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +121,19 @@ class Summary:
         runs = self.history.groupby(["trial", "seed"])[["env_steps", "time"]].max()
         stamps = self.history["timestamp"]
         started = min(float(stamps.min()), self.trials["started"].min())
-        clock = float(stamps.max()) - float(started if started == started else stamps.min())
+        begins = [float(started if started == started else stamps.min()), *self._resumed]
+        clock = 0.0  # without the time in between, when nobody drove the run
+        for begin, end in pairwise([*begins, math.inf]):
+            session = stamps[(stamps >= begin) & (stamps < end)]
+            clock += float(session.max()) - begin if len(session) else 0.0
         return Cost(int(runs["env_steps"].sum()), float(runs["time"].sum()), clock)
+
+    @property
+    def _resumed(self) -> list[float]:
+        """When the run was resumed, in seconds since the epoch."""
+        with reading(self.path / "run.yaml"):
+            texts = [one["resumed"] for one in self.run.rundir.content.get("resumes", [])]
+            return [datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp() for text in texts]
 
     @cached_property
     def answer(self) -> Answer | None:

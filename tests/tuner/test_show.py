@@ -122,6 +122,16 @@ def test_a_finished_search(search, monkeypatch):
     assert "resume" not in page
 
 
+def test_the_time_in_which_nobody_drove_the_run_does_not_count(search):
+    writer = HistoryWriter(search.path)
+    writer.append(history_row(2, 0, 50_000, timestamp=5045.0), [])
+    writer.close()
+    search.write_yaml(
+        "run.yaml", {**search.content, "resumes": [{"resumed": "1970-01-01T01:23:20+0000"}]}
+    )
+    assert "of training in 1:45 on the clock" in shown(search.path)
+
+
 def test_ties_are_marked_and_explained(search):
     finish(search, {0: [500] * 5, 1: [500] * 5, 2: [381, 467, 500, 500, 500]})
     page = shown(search.path)
