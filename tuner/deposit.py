@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -60,14 +61,15 @@ def open_deposit(run: Path) -> tuple[Address, Any]:
 
 
 class SupersededError(Exception):
-    """Somebody else has replaced the checkpoint: the job was given to another node meanwhile."""
+    """The job was given to another worker meanwhile."""
 
 
 class Checkpoint:
     """The checkpoint of a job.
 
     A node that was cut off, and that Ray has given up, may go on for a while and still reach shared
-    storage: what it saves must not replace the progress of its successor.
+    storage: what it saves must not replace the progress of its successor. So who fetches the
+    checkpoint leaves its name beside it, and only the last one to do so may save.
 
     Args:
         path: of the file, in the run directory
@@ -77,42 +79,58 @@ class Checkpoint:
     def __init__(self, path: str, address: Address | None) -> None:
         self._path, self._address = Path(path), address
         self._actor: Any = None
-        self._known = _identity(self._path)
+        self._mark = self._path.with_name(f".{self._path.name}.worker")
+        self._worker = uuid.uuid4().hex
+        self._claimed = False
         if address is not None and _digest(Path(address.run)) != address.digest:
             self._go_through(address)
 
     def fetch(self) -> Path | None:
         """Return the file; None where there is none yet."""
         if self._actor is not None:
+            mark = os.path.join(os.path.dirname(self._name), self._mark.name)
+            _result(self._actor.put.remote(mark, self._worker.encode()))
             content = _result(self._actor.get.remote(self._name))
             if content is None:
                 return None
             self._path.write_bytes(content)
-        self._known = _identity(self._path)
-        return self._path if self._known else None
+        else:
+            self._claim()
+        return self._path if self._path.exists() else None
 
     def save(self, agent: AnyAgent) -> None:
         """Replace it by the agent's state.
 
         Raises:
-            SupersededError: it is neither what was fetched nor what was saved last.
+            SupersededError: another worker has fetched it since.
             StorageError: it can't be written.
         """
-        if _identity(self._path) not in (self._known, None):
-            raise SupersededError(f"{self._path} is of another worker, which has taken over")
+        if self._actor is None:
+            self._check()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             agent.save(self._path)
-            self._known = _identity(self._path)
         except (OSError, StorageError):
             if self._address is None or self._actor is not None:
                 raise
             # This node has lost the storage; the one where the run is may have it.
             self._go_through(self._address)
             agent.save(self._path)
-            self._known = _identity(self._path)
         if self._actor is not None:
             _result(self._actor.put.remote(self._name, self._path.read_bytes()))
+
+    def _claim(self) -> None:
+        with contextlib.suppress(OSError, StorageError):  # saving will say what is wrong
+            self._mark.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(self._mark, self._worker)
+            self._claimed = True
+
+    def _check(self) -> None:
+        if not self._claimed:
+            self._claim()
+        with contextlib.suppress(OSError):
+            if self._claimed and self._mark.read_text() != self._worker:
+                raise SupersededError(f"{self._path} is another worker's, which has taken over")
 
     def _go_through(self, address: Address) -> None:
         import ray
@@ -121,15 +139,6 @@ class Checkpoint:
         self._name = os.path.relpath(self._path, address.run)
         self._scratch = tempfile.TemporaryDirectory(prefix="rltune-checkpoint-")
         self._path = Path(self._scratch.name) / self._path.name
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    """Return what tells a file from the one that it was replaced by; None where there is none."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 def _result(reference: Any) -> Any:

@@ -105,17 +105,36 @@ def test_a_node_that_was_given_up_does_not_undo_the_progress_of_its_successor(
 ) -> None:
     run = make_run(tmp_path)
     given_up, successor = checkpoint(run, _digest(run)), checkpoint(run, _digest(run))
+    assert given_up.fetch() is None
     given_up.save(Agent(b"one"))  # type: ignore[arg-type]
     file = successor.fetch()
     assert file is not None
-    given_up.save(Agent(b"two"))  # type: ignore[arg-type]
     with pytest.raises(SupersededError, match="another worker"):
-        successor.save(Agent(b"two"))  # type: ignore[arg-type]
-    assert successor.fetch() == file
+        given_up.save(Agent(b"two"))  # type: ignore[arg-type]
     successor.save(Agent(b"three"))  # type: ignore[arg-type]
     with pytest.raises(SupersededError, match="another worker"):
-        given_up.save(Agent(b"three"))  # type: ignore[arg-type]
+        given_up.save(Agent(b"four"))  # type: ignore[arg-type]
     assert file.read_bytes() == b"three"
+
+
+def test_who_could_not_leave_its_name_does_so_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise StorageError("the disk is full")
+
+    run = make_run(tmp_path)
+    before, mine = checkpoint(run, _digest(run)), checkpoint(run, _digest(run))
+    before.fetch()
+    before.save(Agent(b"one"))  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.setattr("rltune.deposit.atomic_write", full)
+        file = mine.fetch()
+    mine.save(Agent(b"two"))  # type: ignore[arg-type]
+    assert file is not None
+    assert file.read_bytes() == b"two"
+    with pytest.raises(SupersededError):
+        before.save(Agent(b"three"))  # type: ignore[arg-type]
 
 
 def test_a_full_disk_says_so(small_disk: Path) -> None:

@@ -66,7 +66,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Return the files of a run that don't differ between a database and its copy."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     names = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-    return {n: b for n, b in names.items() if "study.db" not in n and not n.startswith(".")}
+    return {n: b for n, b in names.items() if "study.db" not in n and "/." not in f"/{n}"}
 
 
 @pytest.mark.usefixtures("no_ray")
