@@ -26,6 +26,7 @@ from rltune.agents.errors import UserError
 from rltune.cluster import travelling
 
 ADDRESS = "http://127.0.0.1:8265"  # where `ray dashboard cluster.yaml` ends
+AT_HEAD = "~/runs"  # there, where the copies of its runs go to cloud storage
 MARK = "rltune_run"  # the job's metadata name the run's folder on the cluster
 ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 ANSWER_WITHIN = 180.0  # seconds that a short command may take there
@@ -145,7 +146,7 @@ class Jobs:
         return self._send(
             entrypoint=_entrypoint(words),
             submission_id=chosen,
-            runtime_env=environment,
+            runtime_env={**environment, "env_vars": {"RLTUNE_STORAGE": AT_HEAD}},
             metadata={MARK: run},
         )
 

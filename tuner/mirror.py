@@ -59,6 +59,20 @@ def below(storage: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}{mark}{query}"
 
 
+def name_of(uri: str) -> str:
+    """Return the name of the run at a URI."""
+    return PurePosixPath(uri.partition("?")[0]).name
+
+
+def refuse_key(uri: str) -> None:
+    """Raise a UserError when a URI holds a key: it is written into run.yaml, and shown."""
+    if re.match(r"[^/]+://[^/@]+@", uri):
+        raise UserError(
+            "a storage URI must not hold a key; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY (or what your storage reads) instead."
+        )
+
+
 class Remote:
     """A folder on a storage.
 
@@ -72,11 +86,7 @@ class Remote:
         from pyarrow.fs import FileSystem
 
         self.uri = uri
-        if re.match(r"[^/]+://[^/@]+@", uri):
-            raise UserError(
-                "a storage URI must not hold a key; set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY (or what your storage reads) instead."
-            )
+        refuse_key(uri)
         try:
             self._system, self._root = FileSystem.from_uri(uri)
         except (ArrowException, ValueError, OSError, ImportError) as error:
@@ -262,7 +272,7 @@ def fetch(uri: str, storage: str | os.PathLike[str] = STORAGE, *, to_drive: bool
     files = remote.files()
     if "run.yaml" not in files:
         raise UserError(f"there is no run at {uri}: it has no run.yaml.")
-    target = Path(storage) / PurePosixPath(uri.partition("?")[0]).name
+    target = Path(storage) / name_of(uri)
     if to_drive and time.time() - files.get(OWNER, 0.0) < FORGOTTEN:
         raise UserError(
             f"the run at {uri} is being driven from another machine, or was until a moment ago; "

@@ -35,7 +35,8 @@ FORMAT_VERSION = 1
 KINDS = ("search", "train")
 HEAD = {"name": str, "created": str, "command": str, "versions": dict, "resumes": list}
 MAX_ENVS_IN_NAME = 3
-STORAGE = "runs"  # where runs go unless --storage-path says otherwise
+# Where runs go unless --storage-path says otherwise.
+STORAGE = os.path.expanduser(os.environ.get("RLTUNE_STORAGE") or "runs")
 PACKAGES = (
     *("rltune", "ray", "torch", "optuna", "gymnasium", "numpy", "pandas", "pyarrow", "wandb"),
     *("ale-py", "mujoco", "Box2D", "envpool", "pybullet"),

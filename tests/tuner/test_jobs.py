@@ -29,13 +29,13 @@ HERE = Path(__file__).parent
     [
         ("", "submit what"),
         ("train ppo", "submit what"),
-        ("run ppo --env CartPole-v1", "--storage-path has to be a path on the cluster"),
         ("run ppo --env CartPole-v1 --storage-path runs", "--storage-path has to be a path"),
         ("run ppo --env CartPole-v9 --storage-path /x", "write 'CartPole-v1'"),
         ("run ppo --env CartPole-v1 --storage-path /x --gama 1 2", "gama"),
         ("run ppo --env CartPole-v1 --storage-path /x --address auto", "--address stands before"),
         ("run ppo --space ../s.yaml --env toy:ToyEnv --storage-path /x", "lies outside of"),
-        ("resume mine", "the run has to be a path on the cluster"),
+        ("run ppo --env CartPole-v1 --storage-path s3://k:s@bucket/x", "must not hold a key"),
+        ("resume runs/mine", "the run has to be a path on the cluster"),
     ],
 )
 def test_mistakes_get_a_sentence_before_anything_is_sent(
@@ -73,6 +73,7 @@ def head() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(16))
         patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("HOME", f"{folder}/home")
         importlib.import_module("ray._raylet").AuthenticationTokenLoader.instance().reset_cache()
         process = subprocess.Popen(
             [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
@@ -140,7 +141,7 @@ def test_a_search_is_sent_asked_stopped_sent_again_and_fetched(
     said("logs", "mine", "--follow", code=130)
     assert len(rltune.open(shared / "mine").trials()) < 12
 
-    resume = ["--own-code", "resume", str(shared / "mine"), "--no-report"]
+    resume = ["--own-code", "resume", "mine", "--no-report"]
     assert said("submit", *resume).startswith("mine-2 ")
     log = said("logs", "mine", "-f")
     assert "rltune  toy:ToyAgent on toy:ToyEnv  mine" in log
@@ -151,6 +152,26 @@ def test_a_search_is_sent_asked_stopped_sent_again_and_fetched(
     trials = rltune.open(whole / "mine").trials()
     assert len(trials) == 12
     assert set(trials["state"]) <= {"COMPLETE", "PRUNED"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_copied_to_a_storage_outlives_the_head(
+    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = (tmp_path / "far").as_uri()
+    search = "run a2c --env CartPole-v1 --trials 2 --budget 500 --wandb off --no-report"
+    search += f" --no-tournament --name far --storage-path {storage}"
+    assert main(["submit", *search.split()]) == 0
+    assert "its run will be ~/runs/far" in capsys.readouterr().out
+    assert main(["logs", "far", "--follow"]) == 0
+    assert main(["status", "far"]) == 0
+    assert "finished" in capsys.readouterr().out
+    shutil.rmtree(Path.home() / "runs")  # with the head's disk
+    assert main(["submit", "resume", f"{storage}/far", "--no-report"]) == 0
+    assert main(["logs", "far-2", "--follow"]) == 0
+    assert main(["fetch", "far"]) == 0
+    assert len(rltune.open("far").trials()) == 2
 
 
 @pytest.mark.slow

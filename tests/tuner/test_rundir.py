@@ -359,3 +359,11 @@ def test_importing_it_is_light():
     code = f"import rltune.rundir, sys; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_the_environment_names_another_folder_for_runs(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "RLTUNE_STORAGE": "~/there"}
+    command = [sys.executable, "-m", "rltune", "show", "latest"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"no run 'latest' here or in '{tmp_path}/there'" in done.stderr

@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(main=main)
     parser.add_argument("uri", metavar="URI", help="s3://bucket/runs/NAME, gs://..., or a name")
-    parser.add_argument("--storage-path", default="runs", metavar="DIR", help="default: runs")
+    parser.add_argument("--storage-path", metavar="DIR", help="default: runs")
     parser.add_argument("--address", metavar="URL", help=ADDRESS)
 
 
@@ -37,13 +37,15 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Fetch."""
     reject_extra(extra)
     from rltune.mirror import fetch, is_uri
+    from rltune.rundir import STORAGE
 
+    storage = args.storage_path or STORAGE
     if is_uri(args.uri):
-        print(fetch(args.uri, args.storage_path))
+        print(fetch(args.uri, storage))
         return 0
     from rltune.jobs import Jobs
 
     jobs = Jobs(args.address)
     there = args.uri if args.uri.startswith("/") else jobs.one(args.uri).run
-    print(jobs.fetch(there, args.storage_path))
+    print(jobs.fetch(there, storage))
     return 0

@@ -18,16 +18,17 @@ SUBMIT_HELP = """\
 Start a search on a Ray cluster, as a job on its head, which goes on when you close the laptop.
 
   ray dashboard cluster.yaml &                       # a tunnel to the head
-  rltune submit run ppo --env CartPole-v1 --trials 200 --storage-path /shared/runs --name mine
+  rltune submit run ppo --env CartPole-v1 --trials 200 --name mine
   rltune status                                      # all of them
   rltune status mine                                 # one, as rltune show would say it there
   rltune logs mine --follow
   rltune stop mine --address http://127.0.0.1:8265
   rltune fetch mine --address http://127.0.0.1:8265
-  rltune submit resume /shared/runs/mine             # with --own-code before resume, if it has some
+  rltune submit resume mine                          # with --own-code before resume, if it has some
 
-With an agent or an environment of your own, the folder that you are in travels along; so does the
-file that --space names. All other paths are the cluster's.
+The run lies in ~/runs on the head, or where --storage-path says: a path there, or cloud storage, to
+which it is copied then. With an agent or an environment of your own, the folder that you are in
+travels along; so does the file that --space names. All other paths are the cluster's.
 """
 WIDEST = 100  # characters of a line that a job has printed
 ADDRESS = "of the cluster's dashboard; default: RAY_API_SERVER_ADDRESS or http://127.0.0.1:8265"
@@ -76,6 +77,9 @@ def submit_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.own_code:
         folder = folder or Path.cwd()
     jobs = Jobs(args.address)
+    if "/" not in run:
+        name, run = run, jobs.one(run).run
+        words = [run if word == name else word for word in words]
     job = jobs.submit(words, run, folder)
     print(f"{job} is on its way; its run will be {run} on the cluster.")
     print(f"rltune status {Path(run).name}    rltune logs {Path(run).name} --follow")
@@ -83,7 +87,9 @@ def submit_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
-    """Return the command for the head, the folder of the run there, and what travels along.
+    """Return the command for the head, the run there, and the folder that travels along.
+
+    A run is its folder on the head; of one that was submitted before, its name will do.
 
     Raises:
         UserError: the command would fail there.
@@ -91,6 +97,8 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
     from rltune.cli import make_parser
     from rltune.cli.run import make_search
     from rltune.cluster import folder_of_code
+    from rltune.jobs import AT_HEAD
+    from rltune.mirror import is_uri, name_of
 
     if not words or words[0] not in ("run", "resume"):
         raise UserError("submit what? Such as: rltune submit run ppo --env ..., or submit resume.")
@@ -99,8 +107,9 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
         raise UserError("--address stands before the command: rltune submit --address URL run ...")
     tail = ["--address", "auto", "--plain"]
     if words[0] == "resume":
-        return [*words, *tail], _there(args.run, "the run"), None
-    storage = _there(args.storage_path or "", "--storage-path")
+        run = _there(args.run, "the run") if "/" in args.run else args.run
+        return [*words, *tail], f"{AT_HEAD}/{name_of(run)}" if is_uri(run) else run, None
+    storage = _there(args.storage_path or AT_HEAD, "--storage-path")
     args.warm_start = []  # they lie on the cluster
     args.storage_path = None
     search = make_search(args, extra)
@@ -114,13 +123,20 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
         folder = here
         words = _replaced(words, "--space", str(space.relative_to(here)))
     named = [] if args.name else ["--name", name]
-    return [*words, *named, *tail], f"{storage.rstrip('/')}/{name}", folder
+    local = AT_HEAD if is_uri(storage) else storage.rstrip("/")
+    return [*words, *named, *tail], f"{local}/{name}", folder
 
 
 def _there(path: str, what: str) -> str:
-    if not path.startswith("/"):
+    """Return a path that means the same on the head as here."""
+    from rltune.mirror import is_uri, refuse_key
+
+    if is_uri(path):
+        refuse_key(path)
+    elif not path.startswith(("/", "~/")):
         raise UserError(
-            f"{what} has to be a path on the cluster that all its nodes see, such as /shared/runs."
+            f"{what} has to be a path on the cluster, such as /shared/runs, or on cloud storage, "
+            "such as s3://bucket/runs."
         )
     return path
 

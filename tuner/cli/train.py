@@ -112,7 +112,7 @@ def add_parser(subparsers: Any) -> None:
     )
     files = train.add_argument_group("files and tracking")
     files.add_argument("--name", help="of the run; default: agent, environment, date")
-    files.add_argument("--storage-path", "--storage", default="runs", metavar="DIR")
+    files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
     files.add_argument(
         "--wandb", default="auto", metavar="MODE", help="auto (default), online, offline or off"
     )
@@ -139,6 +139,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
     from rltune.presets import preset
+    from rltune.rundir import STORAGE
     from rltune.train import TrainSpec, print_result, train
 
     if args.preset is not None and args.config is not None:
@@ -173,7 +174,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         tensorboard=bool(args.tensorboard),
         mlflow=args.mlflow,
     )
-    result = train(spec, name=args.name, storage_path=args.storage_path, plain=args.plain)
+    storage = args.storage_path or STORAGE
+    result = train(spec, name=args.name, storage_path=storage, plain=args.plain)
     print_result(result)
     return result.exit_code
 
