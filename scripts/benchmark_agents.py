@@ -76,7 +76,7 @@ COMPARISONS = [
     Comparison("LunarLander-v3", "a2c", 300_000),
     Comparison("LunarLander-v3", "acer", 300_000, 5, "normalised"),
     Comparison("LunarLander-v3", "dqn", 100_000),
-    Comparison("LunarLander-v3", "ppo", 300_000),
+    Comparison("LunarLander-v3", "ppo", 300_000, 15),
     Comparison("LunarLander-v3", "ppo", 1_000_000),
     Comparison("LunarLanderContinuous-v3", "sac", 60_000, 3),
     Comparison("LunarLanderContinuous-v3", "td3", 60_000, 3),

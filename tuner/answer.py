@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from rltune.answer_text import label, score_warnings, search_warnings, sentences
+from rltune.answer_text import (
+    label,
+    score_warnings,
+    search_warnings,
+    sentences,
+    without_tests,
+)
 from rltune.stats import (
     Estimate,
     bootstrap_interval,
@@ -62,6 +68,7 @@ class Circumstances:
     sampler: str = ""
     cut_by_time_limit: bool = False
     not_started: int = 0  # proposals for which there was no time
+    best_of_search: tuple[int, float] | None = None  # trial and score, of those that ran to the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +165,7 @@ def build_answer(
             beats_default=None,
             tuning_gap=None,
             incumbent=None,
-            sentences=("No configuration was trained again on test seeds: there is no answer.",),
+            sentences=tuple(without_tests(circumstances)),
             warnings=tuple(search_warnings(circumstances)),
         )
     default = next((one for one in entries if "default" in one.origins), None)

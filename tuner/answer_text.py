@@ -54,6 +54,22 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
     return lines
 
 
+def without_tests(circumstances: Circumstances) -> list[str]:
+    """Return what can be said when nothing was trained again."""
+    advice = "Give it more time (rltune resume), or begin again with a smaller --budget."
+    if circumstances.best_of_search is None:
+        return [
+            "No trial ran its whole budget, and none was trained again on test seeds: there is no "
+            f"answer. {advice}"
+        ]
+    trial, value = circumstances.best_of_search
+    return [
+        f"Trial {trial} scored {score(value)}, the best of the search, but nothing was trained "
+        "again on test seeds: nobody knows how much of that is luck.",
+        advice,
+    ]
+
+
 def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> list[str]:
     """Return what weakens the comparison of the finalists."""
     lines = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
@@ -122,7 +123,10 @@ def _answer(
     trials = study.trials()
     finalists = pick_finalists(trials, spec.finalists)
     tournament = Tournament(finalists, spec.tournament_seeds, spec.test_seeds, scores)
-    return build_answer(tournament.results(), _circumstances(spec, trials, not_started))
+    about = _circumstances(spec, trials, not_started)
+    if (best := study.incumbent()) is not None and best.value is not None:
+        about = replace(about, best_of_search=(best.number, best.value))
+    return build_answer(tournament.results(), about)
 
 
 def _circumstances(

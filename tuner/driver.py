@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rltune.answer import Finalist
     from rltune.asha import Scheduler
     from rltune.by_hand import StopRequests
+    from rltune.deadlines import TournamentTime
     from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
     from rltune.launch import Failure
@@ -124,6 +125,7 @@ class Driver:
         self.slots = slots
         self.deadlines = Deadlines(started, spec.time_limit, spec.tournament)
         self.stop_requested = False
+        self.warned = False  # that the time is too short
         self.flights: dict[str, Flight] = {}
         trials = study.trials()
         self.underway: dict[int, Underway] = {}
@@ -401,6 +403,7 @@ class Driver:
         flight.seconds = row["time"]
         if not flight.is_test:
             self.prices.observe(task["number"], task["config"], flight.seconds, flight.env_steps)
+            self._warn_of_too_short_a_limit()
 
     def _judge(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the search; return whether the job ends."""
@@ -435,10 +438,11 @@ class Driver:
         stop = self.health.judge(key, result.row, returns) if self.health else None
         if self._settle(trial, stop, result.stop_reason or ""):
             return True
-        if result.out_of_time or self._search_time_is_up():
+        cut = result.out_of_time and not self.deadlines.has_more(self._tests())
+        if cut or self._search_time_is_up():
             self._end(trial, "PRUNED", f"{TIME_LIMIT} at {leg.env_steps:,} env_steps")
             return True
-        if trial.entrant.waits(seed) or self._rests(trial):
+        if result.out_of_time or trial.entrant.waits(seed) or self._rests(trial):
             del self.flights[flight.task["job"]]
             self.view.trial_paused(trial.number, seed)
             return True
@@ -568,7 +572,10 @@ class Driver:
     # Time
 
     def _search_deadline(self) -> float:
-        return self.deadlines.of_search(self.view.tests_seconds())
+        return self.deadlines.of_search(self._tests())
+
+    def _tests(self) -> TournamentTime | None:
+        return self.view.expected_tests(self.spec.test_seeds)
 
     def _expect_tests(self) -> None:
         """Foresee how many re-trainings the tournament will have."""
@@ -589,7 +596,14 @@ class Driver:
         return self.prices.affordable(config, self._search_deadline() - time.time())
 
     def _search_time_is_up(self) -> bool:
-        return time.time() >= self._search_deadline()
+        return self.deadlines.search_is_over(self._tests())
+
+    def _warn_of_too_short_a_limit(self) -> None:
+        """Say once, as soon as it is known, that there will be no tournament."""
+        tests = self._tests()
+        if tests is not None and not self.warned and self.deadlines.too_short(tests):
+            self.warned = True
+            self.view.message(self.deadlines.advice(tests, self.spec.budget))
 
     # What is left behind
 

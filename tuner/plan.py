@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltune.against import goals_of
+from rltune.deadlines import Deadlines, TournamentTime
 from rltune.formats import count, duration, plural, settings
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
@@ -124,6 +126,10 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
     if found.money is not None:
         lines.append(_row("money", found.money, lambda value: f"{value:,.2f}"))
     lines.append("")
+    tests = TournamentTime.of(found.runs.value, spec.test_seeds, found.slots, found.trial.value)
+    deadlines = Deadlines(time.time(), spec.time_limit, spec.tournament)
+    if deadlines.too_short(tests):
+        lines.append(deadlines.advice(tests, spec.budget))
     if spec.trials is None:
         lines.append(f"The time limit leaves room for about {plural(found.trials, 'trial')}.")
     elif found.is_cut:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rltune.deadlines import TournamentTime
 from rltune.formats import count, duration, plural, score
 from rltune.training import Pace, Training
 
@@ -292,11 +293,13 @@ class SearchView:
             for trial in self.running.values()
         )
 
-    def tests_seconds(self) -> float | None:
-        """Return about how long all re-trainings take side by side; None while it is unknown."""
+    def expected_tests(self, test_seeds: int) -> TournamentTime | None:
+        """Return about how long the re-trainings take; None while it is unknown."""
         with self.lock:
             each = self._full_seconds() if self.test_seconds is None else self.test_seconds
-            return None if each is None else self.test_runs * each / self.slots
+            if each is None:
+                return None
+            return TournamentTime.of(self.test_runs, test_seeds, self.slots, each)
 
     def _estimate(self) -> float | None:
         """Return the seconds that the rest takes: what runs at its own speed, the rest at a mean.
@@ -334,10 +337,12 @@ class SearchView:
 
     def _full_seconds(self) -> float | None:
         """Return what a full training takes at the mean price of a step; None while unknown."""
+        running = [trial for trial in self.running.values() if trial.rate]
         costs = self._costs or [
             (trial.env_steps, trial.env_steps / trial.rate)
-            for trial in self.running.values()
-            if trial.rate and trial.progress > 0.1
+            # Those that have got somewhere, if there are any: the first steps may be cheap.
+            for trial in [one for one in running if one.progress > 0.1] or running
+            if trial.rate
         ]
         rates = [seconds / steps for steps, seconds in costs if steps]
         return self.budget * sum(rates) / len(rates) if rates else None

@@ -247,7 +247,9 @@ class Summary:
         if self.kind == "train":
             last = self.history.iloc[-1].to_dict() if len(self.history) else None
             return json_dict({**about, "config": self.spec.get("config"), "last": last})
-        best = self.answer.winner if self.answer is not None else self.best and self.best[0]
+        best = self.answer.winner if self.answer is not None else None
+        if best is None and self.best is not None:
+            best = self.best[0]
         if self.front is not None and self.front.best is not None:
             best = self.front.best.trial
         return json_dict(

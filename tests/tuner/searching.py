@@ -31,8 +31,8 @@ def search(
 ) -> rltune.SearchResult:
     values: dict[str, Any] = {"budget": 900, "trials": 6, "screen": "none", "name": "run"}
     values |= {"wandb": "off", "report": False, **options}
-    env = values.pop("env", "toy:ToyEnv")
-    return rltune.Search("toy:ToyAgent", env, space, storage_path=folder, **values).run()
+    agent, env = values.pop("agent", "toy:ToyAgent"), values.pop("env", "toy:ToyEnv")
+    return rltune.Search(agent, env, space, storage_path=folder, **values).run()
 
 
 def check_history(frame: pd.DataFrame) -> None:

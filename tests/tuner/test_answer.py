@@ -188,6 +188,9 @@ def test_no_finalist_with_a_score():
     answer = build_answer([default([])], GOOD)
     assert answer.best is None
     assert "there is no answer" in text(answer)
+    answer = build_answer([default([])], replace(GOOD, best_of_search=(3, 250.0)))
+    assert answer.best is None
+    assert "Trial 3 scored 250.0, the best of the search, but nothing was trained" in text(answer)
 
 
 def test_what_weakens_the_search_is_said():

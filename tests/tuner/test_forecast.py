@@ -135,6 +135,8 @@ def test_a_time_limit_says_how_many_trials_fit(
     found = json.loads(capsys.readouterr().out)
     assert 2 < found["trials"] < 1000
     assert found["wall"]["high"] <= 30
+    assert main([*plan[:-1], "--budget", "300000", "--time-limit", "4s"]) == 0
+    assert "0:04 is too short to train finalists again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

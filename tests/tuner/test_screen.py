@@ -204,7 +204,10 @@ def test_the_time_left_goes_by_each_trials_own_speed():
     assert view.seconds_left() == pytest.approx(120)
     view.trial_ended(3, "PRUNED")
     view.test_runs, view.test_seconds = 4, 30.0
-    assert view.tests_seconds() == pytest.approx(4 * 30 / 2)
+    assert view.expected_tests(test_seeds=2) == (4 * 30 / 2, 30)
+    view.slots = 8  # no faster than one after the other, seed by seed
+    assert view.expected_tests(test_seeds=4) == (30, 30)
+    view.slots = 2
     mean = (10 + 2 + 6 + 80) / 4
     assert view.seconds_left() == pytest.approx((4 * mean + 4 * 30) / 2)
 

@@ -214,6 +214,24 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
+def test_a_limit_that_is_too_short_for_a_tournament_goes_to_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"trials": None, "time_limit": 15, "budget": 8000}  # 16 s
+    started = time.time()
+    result = search(tmp_path, agent="toy:SlowAgent", screen="plain", **options)
+    said = capsys.readouterr().out
+    assert "0:15 is too short to train finalists again" in said
+    history, answer = result.history(), result.answer
+    assert set(history["role"]) == {"tune"}
+    assert history["timestamp"].max() > started + 9  # where a tournament would have begun
+    check_history(history)
+    assert answer is not None
+    assert answer["winner"] is None
+    assert "there is no answer" in answer["sentences"][0]
+
+
+@pytest.mark.usefixtures("no_ray")
 def test_what_a_time_limit_cut_goes_on_when_there_is_time_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,17 @@ class ToyAgent(Algorithm[ToyConfig]):
         self.updates = state["updates"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlowConfig(ToyConfig):
+    sleep: float = hp(0.02, low=0.0, high=1.0, help="seconds that an update takes")
+
+
+class SlowAgent(ToyAgent):
+    """It takes its time with its defaults, too: two seconds for 1,000 env_steps."""
+
+    Config = SlowConfig
+
+
 class DescentAgent(Algorithm[DescentConfig]):
     """Descends a noisy slope: no constant rate leads as far as one that falls.
 
