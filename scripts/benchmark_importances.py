@@ -26,7 +26,8 @@ import pandas as pd
 from rltune.distributions import make_distribution
 from rltune.factors import read_factors
 from rltune.importance import Analysis, importances, interval
-from rltune.rundir import Run, RunDir
+from rltune.rundir import RunDir
+from rltune.runs import Run
 from rltune.space import Space
 from rltune.trials_table import write_trials
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rltune.presets import preset
     from rltune.replayed import replay
     from rltune.reporting.report import report
-    from rltune.rundir import Run
-    from rltune.rundir import open_run as open
+    from rltune.runs import Run
+    from rltune.runs import open_run as open
     from rltune.search import Search, SearchResult, resume
     from rltune.space import Space
 
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Run": ("rltune.rundir", "Run"),
+    "Run": ("rltune.runs", "Run"),
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
@@ -54,7 +54,7 @@ _HOMES = {
     "compare": ("rltune.comparing.comparison", "compare"),
     "export": ("rltune.exported", "export"),
     "importances": ("rltune.importance", "importances"),
-    "open": ("rltune.rundir", "open_run"),
+    "open": ("rltune.runs", "open_run"),
     "plot_history": ("rltune.comparing.figures", "plot_history"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),

@@ -58,10 +58,7 @@ def without_tests(circumstances: Circumstances) -> list[str]:
     """Return what can be said when nothing was trained again."""
     advice = "Give it more time (rltune resume), or begin again with a smaller --budget."
     if circumstances.best_of_search is None:
-        return [
-            "No trial ran its whole budget, and none was trained again on test seeds: there is no "
-            f"answer. {advice}"
-        ]
+        return [f"Nothing was trained again on test seeds: there is no answer. {advice}"]
     trial, value = circumstances.best_of_search
     return [
         f"Trial {trial} scored {score(value)}, the best of the search, but nothing was trained "
@@ -118,13 +115,17 @@ def search_warnings(circumstances: Circumstances) -> list[str]:
             "time left."
         )
     full = circumstances.full_budget_trials
-    if full is not None and full < FEW_FULL_TRIALS:
+    if full == 0:
+        lines.append("No trial ran the whole budget: the search had nothing to choose from.")
+    elif full is not None and full < FEW_FULL_TRIALS:
         lines.append(
             f"Only {plural(full, 'trial')} ran the whole budget: the search had little to choose "
             "from."
         )
     sampled, startup = circumstances.sampled_trials, circumstances.startup_trials
-    if sampled is not None and sampled <= startup:
+    if sampled == 0:
+        lines.append("Of the sampler's own proposals none was tried to its end.")
+    elif sampled is not None and sampled <= startup:
         sampler = f"sampler ({circumstances.sampler})" if circumstances.sampler else "sampler"
         lines.append(
             f"The {sampler} was still in its random start-up phase, {sampled} of "

@@ -12,7 +12,7 @@ from rltune.stats import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.rundir import Run
+    from rltune.runs import Run
 
 
 def learning_front(run: Run) -> pd.DataFrame:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
+from rltune.files import atomic_write
 from rltune.front import Front, make_front, seed_of
 from rltune.history import read_history
 from rltune.lineage import lineage
 from rltune.pbt import NAMES
-from rltune.rundir import atomic_write
 from rltune.samplers import check_options
 from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, is_reference, pick_finalists

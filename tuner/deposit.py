@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltune.agents.errors import StorageError
-from rltune.rundir import atomic_write
+from rltune.files import atomic_write
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent

@@ -17,7 +17,8 @@ from rltune.agents.errors import UserError
 from rltune.dimensions import same
 from rltune.distributions import nearest
 from rltune.formats import plural
-from rltune.rundir import RunDir, open_run
+from rltune.rundir import RunDir
+from rltune.runs import open_run
 from rltune.sampler_views import blames
 from rltune.trials_table import as_text
 from rltune.untrusted import reading

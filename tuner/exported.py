@@ -24,7 +24,8 @@ from rltune.answer import Ranked, retrain_command
 from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
 from rltune.recipes import KEYS
-from rltune.rundir import Run, RunDir
+from rltune.rundir import RunDir
+from rltune.runs import Run
 from rltune.scales import is_suite
 from rltune.spec import SearchSpec
 from rltune.summary import Summary, cell_value

@@ -19,7 +19,7 @@ from rltune.trials_table import as_text
 
 if TYPE_CHECKING:
     from rltune.dimensions import Dimension
-    from rltune.rundir import Run
+    from rltune.runs import Run
 
 BUDGET = "budget"  # the factor: environment steps at which a trial had its value
 Row = Mapping[str, Any]

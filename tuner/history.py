@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rltune.agents.errors import StorageError, storage_error
-from rltune.rundir import atomic_write
+from rltune.files import atomic_write
 from rltune.untrusted import read_table, reading
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from rltune.factors import Factors, read_factors
 from rltune.fanova import Array, Design, Effect, Forest, effect
 from rltune.formats import plural
 from rltune.ped_anova import Divergence
-from rltune.rundir import Run, open_run
+from rltune.runs import Run, open_run
 
 METHODS = ("fanova", "ped-anova", "permutation")
 COLUMNS = (

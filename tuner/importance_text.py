@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.formats import plural
-from rltune.rundir import Run
+from rltune.runs import Run
 from rltune.show import WIDEST
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rltune import cluster
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.capacity import Resources, Room
 from rltune.deposit import Address, open_deposit
-from rltune.rundir import masked_text
+from rltune.masking import masked_text
 from rltune.trainable import DEPOSIT, PAYLOAD, TASK, AgentTrainable, Result, Task
 
 IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job

@@ -19,7 +19,7 @@ from rltune.agents.errors import UserError
 from rltune.asha import Rung, Scheduler, make_scheduler
 from rltune.objectives import metric_of, objective_of
 from rltune.pbt import NAMES, rungs_of
-from rltune.rundir import Run, open_run
+from rltune.runs import Run, open_run
 from rltune.seeds import Entrant, SeedNoise, judged
 from rltune.spec import SearchSpec
 

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import difflib
 import fcntl
-import importlib.metadata
 import os
 import platform
 import re
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,13 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.agents.errors import StorageError, UserError, storage_error
+from rltune.files import atomic_write
+from rltune.masking import masked
+from rltune.provenance import command_line, git_revision, machine, now, versions
 from rltune.scales import environments
 from rltune.untrusted import check_tree, load_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-    from rltune.reporting.charts import Chart
 
 FORMAT_VERSION = 1
 KINDS = ("search", "train")
@@ -37,145 +35,6 @@ HEAD = {"name": str, "created": str, "command": str, "versions": dict, "resumes"
 MAX_ENVS_IN_NAME = 3
 # Where runs go unless --storage-path says otherwise.
 STORAGE = os.path.expanduser(os.environ.get("RLTUNE_STORAGE") or "runs")
-PACKAGES = (
-    *("rltune", "ray", "torch", "optuna", "gymnasium", "numpy", "pandas", "pyarrow", "wandb"),
-    *("ale-py", "mujoco", "Box2D", "envpool", "pybullet"),
-)
-
-
-def atomic_write(
-    path: str | os.PathLike[str], content: str | bytes | Callable[[Path], object]
-) -> None:
-    """Write a file wholly or not at all; a callable is given the temporary path to write to.
-
-    Raises StorageError when the disk is full or may not be written.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        if callable(content):
-            content(temporary)
-        else:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise storage_error(error, path) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-# ------------------------------------------------------------------ what is recorded about a run
-
-_SECRET = r"(?:(?:api|access|auth|private|secret|wandb)[-_]?key|token|secret|password|passwd)"
-SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET}$")
-URL_PASSWORD = re.compile(r"(://[^/@:\s]*:)([^/@\s]+)(?=@)")
-# In a text: a name and its value, the password of a URL, and what a key looks like.
-SECRET_TEXT = (
-    re.compile(rf"(?i)((?:\b|[-_.]){_SECRET}[\"']?\s*[=:]\s*[\"']?)([^\s\"',}}]+)"),
-    URL_PASSWORD,
-    re.compile(r"\b()([0-9a-f]{40}|wandb_v1_\w+|sk-[\w-]{16,}|gh[pousr]_\w{16,}|hf_\w{16,})\b"),
-)
-MASK = "***"
-
-
-def masked(value: Any) -> Any:
-    """Return plain data (dicts, lists, numbers, text) without secrets.
-
-    Masked are texts under a key such as "api_key", the passwords of URLs, and the values of
-    environment variables with such a name, wherever they stand.
-    """
-    return _masked(value, _secrets())
-
-
-def masked_text(text: str) -> str:
-    """Return a text such as a traceback without secrets: also without what looks like a key."""
-    for pattern in SECRET_TEXT:
-        text = pattern.sub(rf"\1{MASK}", text)
-    return str(masked(text))
-
-
-def _secrets() -> list[str]:
-    """Return the values of environment variables that are secret by their names."""
-    named = {text for name, text in os.environ.items() if SECRET_NAME.search(name)}
-    secrets = [text for text in named if len(text) >= 8 and not text.startswith("/")]
-    return sorted(secrets, key=len, reverse=True)
-
-
-def _masked(value: Any, secrets: list[str]) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            key if isinstance(key, int) else str(key): MASK
-            if isinstance(item, str) and SECRET_NAME.search(str(key))
-            else _masked(item, secrets)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_masked(item, secrets) for item in value]
-    if hasattr(value, "tolist"):  # numpy's arrays and scalars
-        value = value.tolist()
-    if value is None or isinstance(value, (bool, int, float, list)):
-        return value
-    text = str(value)
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return URL_PASSWORD.sub(rf"\1{MASK}", text)
-
-
-def command_line(arguments: list[str] | None = None) -> str:
-    """Return the command line as one would paste it into a shell, whatever looks secret masked."""
-    shown: list[str] = []
-    for argument in sys.argv if arguments is None else arguments:
-        if shown and shown[-1].startswith("-") and SECRET_NAME.search(shown[-1]):
-            argument = MASK
-        shown.append(masked_text(argument))
-    program = [Path(name).name for name in shown[:1]]
-    return str(masked(shlex.join(program + shown[1:])))
-
-
-def versions() -> dict[str, str]:
-    """Return the version of Python and of every installed package that a result depends on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_revision(folder: str | os.PathLike[str] = ".") -> dict[str, object] | None:
-    """Return {"revision": str, "dirty": bool} of the repository that holds ``folder``, if any."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", os.fspath(folder), "--no-optional-locks", *arguments]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-        return run.stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return {"revision": git("rev-parse", "HEAD"), "dirty": bool(changed)}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def machine() -> dict[str, object]:
-    """Return the cores this process may use, the memory in GiB and the names of NVIDIA GPUs."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    gpus = []
-    for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        model = re.search(r"Model:\s*(.+)", information.read_text())
-        gpus.append(model.group(1).strip() if model else "NVIDIA GPU")
-    return {
-        "platform": platform.platform(terse=True),
-        "cores": cores,
-        "memory_gib": round(memory, 1),
-        "gpus": gpus,
-    }
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 # ------------------------------------------------------------------------------- names and places
@@ -276,7 +135,7 @@ class RunDir:
             "format_version": FORMAT_VERSION,
             "kind": kind,
             "name": path.name,
-            "created": _now(),
+            "created": now(),
             "command": command_line(),
             "versions": versions(),
             "git": git_revision(),
@@ -395,7 +254,7 @@ class RunDir:
     def resumed(self, changes: Mapping[str, Any]) -> None:
         """Record that the run goes on, with these versions and these changes in its spec."""
         resume = {
-            "resumed": _now(),
+            "resumed": now(),
             "command": command_line(),
             "versions": versions(),
             "git": git_revision(),
@@ -457,121 +316,3 @@ class RunDir:
             yield
         finally:
             os.close(handle)
-
-
-# ----------------------------------------------------------------------------------- the readers
-
-
-class Run:
-    """A run as its directory tells it: frames, specification and answer; changes nothing."""
-
-    def __init__(self, rundir: RunDir) -> None:
-        self.rundir = rundir
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.rundir.path
-
-    @property
-    def name(self) -> str:
-        """The name of the run."""
-        return self.rundir.name
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """What was asked for: agent, env, space, budget, seeds, ..."""
-        return self.rundir.spec
-
-    def trials(self) -> pd.DataFrame:
-        """Return a row per trial: state, reason, configuration, objective, budget reached, cost."""
-        from rltune.trials_table import read_trials
-
-        return read_trials(self.rundir.trials_path)
-
-    def history(self) -> pd.DataFrame:
-        """Return a row per (trial, seed, iteration)."""
-        from rltune.history import read_history
-
-        return read_history(self.path)
-
-    def episodes(self) -> pd.DataFrame:
-        """Return a row per finished training episode."""
-        from rltune.history import read_episodes
-
-        return read_episodes(self.path)
-
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """The best configuration, or None before there is one."""
-        return self._read_yaml("best/config.yaml")
-
-    @property
-    def answer(self) -> dict[str, Any] | None:
-        """The answer of the search, or None before there is one."""
-        return self._read_yaml("best/answer.yaml")
-
-    def front(self, against: str | None = None) -> pd.DataFrame:
-        """Return the front of a search with several objectives, a row per configuration.
-
-        Columns: trial, label, on_front, dominated_by (trials that are better beyond chance), each
-        objective with its interval (.low, .high; 95 %) and its value in the search (.tuning), the
-        configuration, and the command that trains it again.
-
-        Args:
-            against: "env_steps" gives, of any search, the best objective by when, see `anytime.py`
-
-        Raises:
-            UserError: there is no such front, or not yet.
-        """
-        from rltune.against import STEPS
-        from rltune.anytime import learning_front
-        from rltune.front import Front
-
-        if against is not None:
-            if against != STEPS:
-                raise UserError(
-                    f"--against {against}: of a search that has run, only {STEPS} can be looked "
-                    f"at; rltune run ... --against {against} searches for that front."
-                )
-            return learning_front(self)
-        data = self._read_yaml("best/front.yaml")
-        if data is None:
-            what = "is not at its end" if self.spec.get("against") else "has one objective"
-            raise UserError(f"{self.path} {what}: there is no front.")
-        return Front.from_dict(data).frame()
-
-    def figures(self) -> dict[str, Chart]:
-        """Return the report's figures by name; a notebook shows them, ``save(folder)`` draws them.
-
-        What the run does not carry yet is left out.
-        """
-        from rltune.reporting.figures import charts
-        from rltune.summary import Summary
-
-        return {chart.name: chart for chart in charts(Summary(self))}
-
-    def _repr_html_(self) -> str:
-        """Show the answer in a notebook."""
-        from rltune.reporting import page
-        from rltune.summary import Summary
-
-        return page.of_run(Summary(self)).card()
-
-    def _read_yaml(self, name: str) -> dict[str, Any] | None:
-        file = self.path / name
-        data = load_yaml(file) if file.exists() else None
-        if not isinstance(data, dict | None):
-            raise UserError(f"{file} is damaged: it has no names with values.")
-        return data
-
-    def __repr__(self) -> str:
-        spec = self.spec
-        what = " on ".join(str(spec[key]) for key in ("agent", "env") if key in spec)
-        created = self.rundir.content.get("created", "")
-        return f"<{self.rundir.kind} {self.name!r}: {what}, {created}, {self.path}>"
-
-
-def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open a run for reading: a path, a name under ./runs, or "latest"."""
-    return Run(RunDir.open(path))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
 from rltune.agents.errors import StorageError, UserError, unknown
 from rltune.mirror import below, fetched, mirrored, split_storage
-from rltune.rundir import STORAGE, Run, RunDir, default_name, find_run, run_path
+from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
+from rltune.runs import Run
 from rltune.scales import check_together, completed, environments, is_suite
 from rltune.space import Space, shipped_spaces
 from rltune.spec import SearchSpec, parse_duration

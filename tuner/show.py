@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from rltune.answer import Answer
 from rltune.formats import count, duration, plural, score, setting
-from rltune.rundir import open_run
+from rltune.runs import open_run
 from rltune.summary import Summary
 
 if TYPE_CHECKING:

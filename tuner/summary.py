@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
-from rltune.rundir import Run
+from rltune.runs import Run
 from rltune.spec import SearchSpec
 from rltune.untrusted import load_yaml, reading
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rltune.files import atomic_write
 from rltune.front import add_columns
 from rltune.lineage import news_of
-from rltune.rundir import atomic_write
 from rltune.untrusted import read_table, reading
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from rltune.factors import read_factors
 from rltune.fanova import Column, Design, Forest, effect
 from rltune.importance import COLUMNS, MIN_TRIALS, Analysis, interval
 from rltune.importance_text import show_importances
-from rltune.rundir import Run, RunDir
+from rltune.rundir import RunDir
+from rltune.runs import Run
 from rltune.trials_table import write_trials
 
 Config = dict[str, Any]

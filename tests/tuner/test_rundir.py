@@ -12,19 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rltune.agents.errors import StorageError, UserError
-from rltune.rundir import (
-    FORMAT_VERSION,
-    RunDir,
-    atomic_write,
-    command_line,
-    default_name,
-    find_run,
-    git_revision,
-    masked_text,
-    open_run,
-    run_path,
-)
-from rltune.tracking.to_mlflow import without_password
+from rltune.rundir import FORMAT_VERSION, RunDir, default_name, find_run, run_path
 
 SPEC = {"agent": "ppo", "env": "CartPole-v1", "budget": 100_000, "learning_rate": 1e-5}
 
@@ -139,7 +127,8 @@ def test_storage_that_cannot_be(tmp_path):
 AS_NOBODY = """
 import os, sys
 from rltune.agents.errors import StorageError
-from rltune.rundir import RunDir, versions
+from rltune.provenance import versions
+from rltune.rundir import RunDir
 versions()  # imports what nobody may not read
 if os.geteuid() == 0:
     os.seteuid(65534)  # permissions don't bind root
@@ -182,20 +171,6 @@ def test_a_full_disk_leaves_nothing_half_written(small_disk):
 def test_a_read_only_disk(small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     refused("read-only", RunDir.create, small_disk / "mine", SPEC)
-
-
-def test_a_failing_writer_leaves_the_old_file(tmp_path):
-    file = tmp_path / "file"
-    atomic_write(file, "old")
-
-    def fail(temporary: Path) -> None:
-        temporary.write_text("half")
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        atomic_write(file, fail)
-    assert os.listdir(tmp_path) == ["file"]
-    assert file.read_text() == "old"
 
 
 # ------------------------------------------------------------------------------------- one driver
@@ -248,110 +223,6 @@ def test_default_names(tmp_path):
     assert name.startswith("MyAgent-Pong-v5-")
     run_path(tmp_path, name).mkdir()
     assert default_name("my_module:MyAgent", "ALE/Pong-v5", tmp_path) == name + "-2"
-
-
-# --------------------------------------------------------------------------------------- secrets
-
-KEY = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [f"--wandb-key={KEY}"],
-        ["--wandb-key", "short"],
-        ["--api-key", "short"],
-        ["WANDB_API_KEY=short"],
-        ["--token=short"],
-        ["--env-kwargs", '{"api_key": "short", "size": 5}'],
-        ["--storage", "postgresql://me:short@host/db"],
-        ["--anything", KEY],
-        ["--anything", "in-the-environment"],
-    ],
-)
-def test_a_command_line_keeps_no_secret(arguments, monkeypatch):
-    monkeypatch.setenv("MY_SERVICE_TOKEN", "in-the-environment")
-    shown = command_line(["/usr/bin/rltune", "run", "ppo", *arguments, "--seed", "3"])
-    assert shown.startswith("rltune run ppo ")
-    assert shown.endswith(" --seed 3")
-    assert "***" in shown
-    for secret in ("short", KEY, "in-the-environment"):
-        assert secret not in shown
-
-
-def test_a_command_line_is_otherwise_kept_whole():
-    line = ["rltune", "run", "a b:C", "-s", "n_tokens=1..5", "--keyboard", "x", "--tokenizer=bpe"]
-    assert command_line(line) == "rltune run 'a b:C' -s n_tokens=1..5 --keyboard x --tokenizer=bpe"
-
-
-def test_run_yaml_keeps_no_secret_of_the_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setenv("DB_PASSWORD", "correct horse")
-    spec = {
-        "env_kwargs": {"url": f"http://{KEY}@host", "password": "p"},
-        "note": ["correct horse!"],
-    }
-    run = RunDir.create(tmp_path / "r", spec)
-    run.write_yaml("best/answer.yaml", {"key": KEY})
-    for file in (p for p in run.path.rglob("*") if p.is_file()):
-        assert KEY not in file.read_text()
-        assert "correct horse" not in file.read_text()
-    assert run.content["spec"]["env_kwargs"]["password"] == "***"
-
-
-def test_a_traceback_keeps_no_secret(monkeypatch):
-    monkeypatch.setenv("MY_SERVICE_TOKEN", "in-the-environment")
-    text = (
-        "requests.get('https://me:short@host/x', token='short')\n"
-        f"ValueError: key {KEY}, password=short, in-the-environment"
-    )
-    shown = masked_text(text)
-    assert "ValueError" in shown
-    for secret in ("short", KEY, "in-the-environment"):
-        assert secret not in shown
-
-
-def test_the_password_of_a_tracker_is_not_kept(tmp_path, monkeypatch):
-    spec = {"mlflow": "https://me:short@host/mlflow", "env_kwargs": {"url": "redis://:short@h/0"}}
-    run = RunDir.create(tmp_path / "r", spec)
-    assert "short" not in (run.path / "run.yaml").read_text()
-    assert run.spec["mlflow"] == "https://me:***@host/mlflow"
-    # MLflow gets it where it is in no message of an error, and of a resumed run none at all.
-    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
-        monkeypatch.setenv(name, "")
-    assert without_password(spec["mlflow"]) == "https://host/mlflow"
-    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "short"
-    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "set before")
-    assert without_password(run.spec["mlflow"]) == "https://host/mlflow"
-    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "set before"
-    assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
-
-
-# ------------------------------------------------------------------------------- the environment
-
-
-def test_git_revision(tmp_path):
-    assert git_revision(tmp_path) is None
-    commit = ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-q", "-m", "x"]
-    (tmp_path / "file").write_text("1")
-    for arguments in (["init", "-q"], ["add", "file"], commit):
-        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
-    revision = git_revision(tmp_path)
-    assert revision is not None
-    assert re.fullmatch("[0-9a-f]{40}", str(revision["revision"]))
-    assert revision["dirty"] is False
-    (tmp_path / "file").write_text("2")
-    assert (git_revision(tmp_path) or {})["dirty"] is True
-
-
-def test_a_reader_of_a_run_that_has_only_begun(run):
-    reader = open_run(run.path)
-    assert repr(reader).startswith("<search 'mine': ppo on CartPole-v1, ")
-    assert (len(reader.trials()), len(reader.history()), len(reader.episodes())) == (0, 0, 0)
-    assert reader.best is None
-    assert reader.answer is None
-    run.write_yaml("best/config.yaml", {"learning_rate": 0.1})
-    assert reader.best == {"learning_rate": 0.1}
 
 
 def test_importing_it_is_light():

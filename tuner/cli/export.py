@@ -63,7 +63,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.output is None:
         print(text, end="")
         return 0
-    from rltune.rundir import atomic_write
+    from rltune.files import atomic_write
 
     atomic_write(args.output, text)
     return 0

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     reject_extra(extra)
     from rltune.importance import METHODS, importances, write
-    from rltune.rundir import open_run
+    from rltune.runs import open_run
 
     run = open_run(args.run)
     frame = importances(run, tuple(dict.fromkeys(args.method or METHODS)))

@@ -279,7 +279,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
         from rltune.plan import plan_lines
-        from rltune.rundir import command_line
+        from rltune.provenance import command_line
 
         command = command_line().replace(" --dry-run", "")
         lines = plan_lines(

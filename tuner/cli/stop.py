@@ -41,7 +41,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.agents.errors import storage_error
     from rltune.by_hand import StopRequests
     from rltune.cli.run import reject_extra
-    from rltune.rundir import Run, RunDir
+    from rltune.rundir import RunDir
+    from rltune.runs import Run
     from rltune.summary import Summary
 
     reject_extra(extra)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
 from rltune.objectives import DEFAULT, METRIC
-from rltune.rundir import open_run
+from rltune.runs import open_run
 from rltune.scales import Scale, is_suite, parse_suite
 from rltune.summary import Summary
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rltune import importance
 from rltune.agents.errors import UserError, storage_error
+from rltune.files import atomic_write
 from rltune.reporting import clip, figures, page
 from rltune.reporting.page import Page
-from rltune.rundir import atomic_write, open_run
+from rltune.runs import open_run
 from rltune.summary import Summary
 
 
