@@ -50,6 +50,7 @@ class Deadlines:
         self.tournament = tournament
         # Of the whole command.
         self.end = math.inf
+        self._limit_end = started + self.limit
         if limit is not None:
             self.end = started + limit * (1 - CLOSING_SHARE) - CLOSING_TIME
         self._search_is_over = False
@@ -102,3 +103,7 @@ class Deadlines:
     def is_over(self) -> bool:
         """Whether there is no time left for anything."""
         return time.time() >= self.end
+
+    def is_exceeded(self) -> bool:
+        """Whether who has not come to an end by now is not waited for: an environment may hang."""
+        return time.time() >= self._limit_end

@@ -20,6 +20,7 @@ from rltune.agents.errors import MissingMetricError, UserError
 from rltune.answer import label
 from rltune.by_hand import reason as by_hand
 from rltune.deadlines import Deadlines
+from rltune.formats import duration
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
@@ -51,12 +52,19 @@ if TYPE_CHECKING:
     from rltune.trainable import Change, Result, Task
 
 
+# A worker that has not reported for so long hangs: seconds, and times the longest that one has
+# taken so far. Trials of one space differ 25-fold in price.
+HANGS_AFTER = 600.0
+HANGS_FACTOR = 30.0
+
+
 @dataclass
 class Flight:
-    """A job in flight."""
+    """A job in flight; ``heard`` is when its worker began or last reported, None before."""
 
     task: Task
     origin: str
+    heard: float | None = None
     seconds: float = 0.0
     env_steps: int = 0
     traceback: str = ""
@@ -127,6 +135,9 @@ class Driver:
         self.stop_requested = False
         self.warned = False  # that the time is too short
         self.flights: dict[str, Flight] = {}
+        self.leaving: dict[str, Flight] = {}  # ended, but their workers don't know it yet
+        self.hung: dict[str, str] = {}  # job -> why its worker was killed
+        self.longest_wait = 0.0  # seconds for a result
         trials = study.trials()
         self.underway: dict[int, Underway] = {}
         self.asked = sum(t.state != "WAITING" for t in trials)
@@ -206,7 +217,8 @@ class Driver:
         """Return whether everything has to stop now."""
         self.between_writes()
         self.obey()
-        return self.stop_requested or (not self.flights and self.deadlines.is_over())
+        idle = not self.flights and self.deadlines.is_over()
+        return self.stop_requested or idle or self.deadlines.is_exceeded()
 
     def _next_leg(self) -> tuple[Underway, int] | None:
         """Return the next training of the search: trials under way come before new ones."""
@@ -328,12 +340,29 @@ class Driver:
 
     def on_start(self, job: str) -> None:
         """Note that a worker has begun, or begun again, with the job."""
+        if flight := self.flights.get(job) or self.leaving.get(job):
+            flight.heard = time.time()
+
+    def hanging(self) -> list[str]:
+        """Return the jobs whose workers have not reported for much too long, each once."""
+        patience = max(HANGS_AFTER, HANGS_FACTOR * self.longest_wait)
+        found = []
+        for job, flight in [*self.flights.items(), *self.leaving.items()]:
+            if flight.heard is not None and time.time() - flight.heard > patience:
+                self.hung[job] = f"hung: nothing came of it for {duration(patience)}"
+                flight.heard = None
+                found.append(job)
+        return found
 
     def on_result(self, job: str, result: Result) -> bool:
         """Write the result down, and return whether the job ends with it."""
         flight = self.flights.get(job)
         if flight is None:  # it ended while this result was on its way
+            self.leaving.pop(job, None)
             return True
+        if flight.heard is not None:
+            self.longest_wait = max(self.longest_wait, time.time() - flight.heard)
+        flight.heard = time.time()
         self._write(flight, result)
         judge = self._judge_test if flight.is_test else self._judge
         self.view.trial_progress(
@@ -343,7 +372,10 @@ class Driver:
             seed=flight.task["seed"],
             seconds=flight.seconds,
         )
-        return judge(flight, result)
+        ends = judge(flight, result)
+        if ends:
+            self.leaving.pop(job, None)
+        return ends
 
     def on_retry(self, job: str, failure: Failure) -> None:
         """Note a failure that is tried again from the checkpoint."""
@@ -354,20 +386,21 @@ class Driver:
             if not flight.is_test:
                 self.underway[flight.task["number"]].retries += 1
             flight.traceback = failure.traceback
-            self.view.message(f"{flight.name}: {failure.reason}; trying again")
+            reason = self.hung.pop(job, failure.reason)
+            self.view.message(f"{flight.name}: {reason}; trying again")
 
     def on_failure(self, job: str, failure: Failure) -> None:
         """Record a job that failed for good; the search goes on."""
         if failure.metric_is_missing:
             self._lacks_metric("--metric", failure.reason.partition("Error: ")[2])
-        flight = self.flights.get(job)
-        if flight is None:
-            return
-        flight.traceback = failure.traceback
-        if flight.is_test:
-            self._end_test(flight, math.nan, failure.reason)
-        else:
-            self._end(self.underway[flight.task["number"]], "FAIL", failure.reason)
+        reason = self.hung.pop(job, failure.reason)
+        if flight := self.flights.get(job):
+            flight.traceback = failure.traceback
+            if flight.is_test:
+                self._end_test(flight, math.nan, reason)
+            else:
+                self._end(self.underway[flight.task["number"]], "FAIL", reason)
+        self.leaving.pop(job, None)
 
     def on_slots(self, slots: int) -> None:
         """Run more jobs at once, or fewer: nodes have joined or left."""
@@ -540,7 +573,7 @@ class Driver:
         self.study.tell(trial.number, state, value, reason, attrs, point, trial.others)
         del self.underway[trial.number]
         for flight in flights:
-            del self.flights[flight.task["job"]]
+            self.leaving[flight.task["job"]] = self.flights.pop(flight.task["job"])
         self.view.trial_ended(trial.number, state, reason, value, seed=min(legs, default=0))
         for seed, leg in legs.items():
             summary = _summary(state, reason, value, leg.seconds, leg.env_steps)

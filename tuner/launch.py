@@ -75,6 +75,9 @@ class Source(Protocol):
     def on_start(self, job: str) -> None:
         """A worker begins, or begins again, with the job."""
 
+    def hanging(self) -> list[str]:
+        """Return the jobs whose workers are to be killed, because nothing comes from them."""
+
     def on_result(self, job: str, result: Result) -> bool:
         """Take a result; return whether the job ends with it."""
 
@@ -313,6 +316,7 @@ class _Here:
         self.watch = watch
         self.address = address
         self.error: BaseException | None = None
+        self.trials: dict[str, Any] = {}  # Tune's, by job
 
     def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
         return _Here, ()
@@ -328,6 +332,15 @@ class _Here:
         except BaseException as error:
             self.error = error
             return failing
+
+    def kill_the_hanging(self) -> None:
+        """Kill workers of which nothing comes; for Tune they have died, and it tries again."""
+        import ray
+
+        for job in self.call("hanging", failing=[]):
+            actor = self.trials[job].temporary_state.ray_actor if job in self.trials else None
+            if actor is not None:
+                ray.kill(actor)
 
 
 def _make_searcher(here: _Here) -> Any:
@@ -382,6 +395,7 @@ def _make_stopper(here: _Here) -> Any:
             return False
 
         def stop_all(self) -> bool:
+            here.kill_the_hanging()
             return bool(here.call("should_stop", failing=True))
 
     return SourceStopper()
@@ -394,7 +408,11 @@ def _make_callback(here: _Here) -> Any:
         """Tells the source of starts and failures."""
 
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            here.trials[_job_of(trial)] = trial
             here.call("on_start", _job_of(trial))
+
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            here.trials.pop(_job_of(trial), None)
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             _failed(here, "on_retry", trial)

@@ -20,7 +20,9 @@ import rltune
 from rltune.agents.errors import StorageError
 from rltune.cli import main
 from rltune.driver import Driver
+from rltune.launch import Failure
 from searching import HERE, POPULATION, SPACE, check_history, search
+from serial import Serial
 
 pytestmark = pytest.mark.usefixtures("toy_ray", "toy")
 
@@ -79,6 +81,65 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
     check_history(result.history())
     states = {t["state"] for _, t in trials.iterrows()}
     assert "RUNNING" not in states
+
+
+def test_who_has_not_reported_for_long_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {name: value for name, value in POPULATION.items() if name != "name"}
+    driver = Serial(tmp_path, **options).driver
+    tasks = [driver.next_job(), driver.next_job()]
+    first, second = (task["job"] for task in tasks if task is not None)
+    now = time.time()
+    driver.on_start(first)
+    later = 0.0
+    monkeypatch.setattr(time, "time", lambda: now + later)
+    later = 500.0
+    driver.on_start(second)
+    assert driver.hanging() == []
+    later = 700.0
+    assert driver.hanging() == [first]
+    assert driver.hanging() == []  # once is enough
+    driver.on_retry(first, Failure("worker died", ""))
+    assert "hung: nothing came of it for 10:00; trying again" in driver.view.messages[-1]
+    driver.longest_wait = 100.0  # then 50 minutes are too much, not 10
+    later = 3400.0
+    assert driver.hanging() == []
+    later = 3600.0
+    assert driver.hanging() == [second]
+    driver.on_failure(second, Failure("worker died", ""))
+    reasons = [trial.reason for trial in driver.study.trials()]
+    assert "hung: nothing came of it for 50:00" in reasons
+
+
+@pytest.mark.slow
+def test_workers_that_hang_are_killed_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A simulator that waits for ever, as many do, costs neither the search nor its slot."""
+    monkeypatch.setattr("rltune.driver.HANGS_AFTER", 20.0)  # more than a worker's start
+    monkeypatch.setattr("rltune.driver.HANGS_FACTOR", 1.5)
+    start = [{"quality": 0.9, "mode": "hang_once"}, {"quality": 0.8, "mode": "hang"}]
+    space = {**SPACE, "fixed": {"at": 40}, "start": start}
+    result = search(tmp_path, space, trials=5, tournament=False, retries=1, screen="plain")
+    trials = result.trials().set_index("config.mode")
+    assert trials.loc["hang_once", "state"] != "FAIL"
+    assert trials.loc["hang_once", "retries"] == 1
+    assert trials.loc["hang", "state"] == "FAIL"
+    assert trials.loc["hang", "reason"].startswith("hung: nothing came of it for 0:")
+    assert len(trials) == 5
+    assert set(trials["state"]) <= {"COMPLETE", "PRUNED", "FAIL"}
+    check_history(result.history())
+    assert "trial 1: hung: nothing came of it" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_does_not_hold_up_the_time_limit(tmp_path: Path) -> None:
+    started = time.time()
+    space = {**SPACE, "fixed": {"at": 40, "mode": "hang"}}
+    result = search(tmp_path, space, trials=None, time_limit=20, tournament=False)
+    assert 19 < time.time() - started < 40
+    assert result.trials().set_index("origin").loc["default", "state"] == "COMPLETE"
 
 
 def test_a_metric_that_nobody_reports_ends_the_search_at_once(

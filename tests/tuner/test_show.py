@@ -143,6 +143,14 @@ def test_ties_are_marked_and_explained(search):
     assert f"# break the tie\n  rltune resume {search.path} --test-seeds 10\n" in page
 
 
+def test_a_tournament_that_was_cut_short_has_its_planned_seeds_first(search):
+    search.write_yaml(
+        "run.yaml", {**search.content, "spec": {**search.content["spec"], "test_seeds": 5}}
+    )
+    finish(search, {0: [500, 490], 2: [381, 467]})
+    assert f"rltune resume {search.path} --test-seeds 5\n" in shown(search.path)
+
+
 def test_a_tie_of_equal_scores_is_left_alone(search):
     finish(search, {0: [500] * 5, 1: [500] * 5, 2: [500] * 5})
     assert "break the tie" not in shown(search.path)

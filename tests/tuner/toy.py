@@ -72,7 +72,10 @@ class ToyConfig(AgentConfig):
     quality: float = hp(0.5, low=0.0, high=1.0, help="the return that training leads to")
     mode: str = hp(
         "ok",
-        choices=("ok", "nan", "raise", "raise_once", "kill", "kill_once", "hog", *SICK),
+        choices=(
+            *("ok", "nan", "raise", "raise_once", "kill", "kill_once", "hang", "hang_once", "hog"),
+            *SICK,
+        ),
         help="how it fails",
     )
     at: int = hp(50, low=1, high=1000, help="update at which it fails")
@@ -144,6 +147,8 @@ class ToyAgent(Algorithm[ToyConfig]):
                     while True:
                         hoard.append(np.ones(1 << 27, np.uint8))
                         time.sleep(0.05)
+                if self.config.mode.startswith("hang"):
+                    time.sleep(10_000)
                 if self.config.mode.startswith("raise"):
                     raise RuntimeError("the environment broke")
                 os.kill(os.getpid(), signal.SIGKILL)
