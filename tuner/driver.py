@@ -56,15 +56,19 @@ if TYPE_CHECKING:
 # taken so far. Trials of one space differ 25-fold in price.
 HANGS_AFTER = 600.0
 HANGS_FACTOR = 30.0
+LOOK_EVERY = 10.0  # seconds; more between two looks is time in which this process slept, too
 
 
 @dataclass
 class Flight:
-    """A job in flight; ``heard`` is when its worker began or last reported, None before."""
+    """A job in flight.
+
+    ``silence`` is the seconds since its worker has begun or reported; None before it begins.
+    """
 
     task: Task
     origin: str
-    heard: float | None = None
+    silence: float | None = None
     seconds: float = 0.0
     env_steps: int = 0
     traceback: str = ""
@@ -137,7 +141,8 @@ class Driver:
         self.flights: dict[str, Flight] = {}
         self.leaving: dict[str, Flight] = {}  # ended, but their workers don't know it yet
         self.hung: dict[str, str] = {}  # job -> why its worker was killed
-        self.longest_wait = 0.0  # seconds for a result
+        self.longest_silence = 0.0  # seconds that a result has taken
+        self.looked = time.monotonic()  # for workers that hang
         trials = study.trials()
         self.underway: dict[int, Underway] = {}
         self.asked = sum(t.state != "WAITING" for t in trials)
@@ -341,16 +346,21 @@ class Driver:
     def on_start(self, job: str) -> None:
         """Note that a worker has begun, or begun again, with the job."""
         if flight := self.flights.get(job) or self.leaving.get(job):
-            flight.heard = time.time()
+            flight.silence = 0.0
 
     def hanging(self) -> list[str]:
         """Return the jobs whose workers have not reported for much too long, each once."""
-        patience = max(HANGS_AFTER, HANGS_FACTOR * self.longest_wait)
+        now = time.monotonic()
+        passed, self.looked = min(now - self.looked, LOOK_EVERY), now
+        patience = max(HANGS_AFTER, HANGS_FACTOR * self.longest_silence)
         found = []
         for job, flight in [*self.flights.items(), *self.leaving.items()]:
-            if flight.heard is not None and time.time() - flight.heard > patience:
+            if flight.silence is None:
+                continue
+            flight.silence += passed
+            if flight.silence > patience:
                 self.hung[job] = f"hung: nothing came of it for {duration(patience)}"
-                flight.heard = None
+                flight.silence = None
                 found.append(job)
         return found
 
@@ -360,9 +370,8 @@ class Driver:
         if flight is None:  # it ended while this result was on its way
             self.leaving.pop(job, None)
             return True
-        if flight.heard is not None:
-            self.longest_wait = max(self.longest_wait, time.time() - flight.heard)
-        flight.heard = time.time()
+        self.longest_silence = max(self.longest_silence, flight.silence or 0.0)
+        flight.silence = 0.0
         self._write(flight, result)
         judge = self._judge_test if flight.is_test else self._judge
         self.view.trial_progress(

@@ -90,23 +90,30 @@ def test_who_has_not_reported_for_long_hangs(
     driver = Serial(tmp_path, **options).driver
     tasks = [driver.next_job(), driver.next_job()]
     first, second = (task["job"] for task in tasks if task is not None)
-    now = time.time()
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def pass_by(seconds: int) -> list[str]:
+        """Look for hanging workers every ten seconds."""
+        nonlocal now
+        found = list[str]()
+        for _ in range(seconds // 10):
+            now += 10
+            found += driver.hanging()
+        return found
+
+    assert pass_by(5000) == []  # none has begun
     driver.on_start(first)
-    later = 0.0
-    monkeypatch.setattr(time, "time", lambda: now + later)
-    later = 500.0
+    assert pass_by(500) == []
     driver.on_start(second)
+    now += 3000  # the laptop's lid was closed
     assert driver.hanging() == []
-    later = 700.0
-    assert driver.hanging() == [first]
-    assert driver.hanging() == []  # once is enough
+    assert pass_by(150) == [first]  # and that once
     driver.on_retry(first, Failure("worker died", ""))
     assert "hung: nothing came of it for 10:00; trying again" in driver.view.messages[-1]
-    driver.longest_wait = 100.0  # then 50 minutes are too much, not 10
-    later = 3400.0
-    assert driver.hanging() == []
-    later = 3600.0
-    assert driver.hanging() == [second]
+    driver.longest_silence = 100.0  # then 50 minutes are too much, not 10
+    assert pass_by(2800) == []
+    assert pass_by(200) == [second]
     driver.on_failure(second, Failure("worker died", ""))
     reasons = [trial.reason for trial in driver.study.trials()]
     assert "hung: nothing came of it for 50:00" in reasons
