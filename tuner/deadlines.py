@@ -82,7 +82,7 @@ class Deadlines:
 
     def too_short(self, tests: TournamentTime | None) -> bool:
         """Whether not even the first round of the tournament can end in time."""
-        if tests is None or math.isinf(self.end) or not self.tournament:
+        if tests is None or not self.tournament or self._search_is_over:
             return False
         left = TOO_LONG * (self.end - time.time())
         return tests.first_round > min(left, MAX_TOURNAMENT_SHARE * self.limit)

@@ -628,7 +628,8 @@ class Driver:
         finalists = self._finalists(self.spec.finalists)
         # The best may turn out to be among the references; until there are some, assume not.
         count = len(finalists) + max(0, self.spec.finalists - complete)
-        self.view.test_runs = count * self.spec.test_seeds
+        done = sum(trial in {one.trial for one in finalists} for trial, _ in self.scores)
+        self.view.test_runs = max(0, count * self.spec.test_seeds - done)
         prices = [self.prices.seconds(finalist.config) for finalist in finalists]
         known = [price for price in prices if price is not None]
         self.view.test_seconds = sum(known) / len(known) if known else None

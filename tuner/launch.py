@@ -418,6 +418,7 @@ def _make_callback(here: _Here) -> Any:
             _failed(here, "on_retry", trial)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            here.trials.pop(_job_of(trial), None)
             _failed(here, "on_failure", trial)
 
     return SourceCallback()

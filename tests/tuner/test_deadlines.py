@@ -49,6 +49,7 @@ def test_who_has_given_way_does_not_come_back(clock: list[float]) -> None:
     clock[0] = 987 - 280  # the last result came late
     assert deadlines.search_is_over(tests)
     assert deadlines.search_is_over(TournamentTime(10, 10))
+    assert not deadlines.too_short(TournamentTime(900, 900))  # it has begun
     assert not deadlines.has_more(TournamentTime(10, 10))
 
 
