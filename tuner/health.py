@@ -312,7 +312,7 @@ class Health:
         since = trial.rows[-SLOW_ROWS - 1].row
         others = [
             theirs[1]
-            for other in self.trials.values()
+            for other in self._on_node_of(trial)
             if other is not trial
             and other.rows[-1].row["timestamp"] > since["timestamp"]
             and (theirs := _pace(other)) is not None
@@ -328,12 +328,18 @@ class Health:
         A trial that has not grown may have got a worker that is large since an earlier one.
         """
         in_use = trial.rows[-1].row.get("memory_in_use", 0.0)
-        sizes = [other.rows[-1].row.get("memory", 0.0) for other in self.trials.values()]
+        beside = self._on_node_of(trial)
+        sizes = [other.rows[-1].row.get("memory", 0.0) for other in beside]
         own = trial.rows[-1].row.get("memory", 0.0)
         grown = own > GROWN * trial.rows[0].row.get("memory", 0.0)
         if in_use < FULL or own < max(sizes) or sum(sizes) < in_use / 2 or not grown:
             return None
         return f"the worker took {own:.0%} of a machine that was {in_use:.0%} full,"
+
+    def _on_node_of(self, trial: Trial) -> list[Trial]:
+        """Return the trials, this one among them, that share a machine with it."""
+        node = trial.rows[-1].row.get("node")
+        return [one for one in self.trials.values() if one.rows[-1].row.get("node") == node]
 
 
 def _pace(trial: Trial) -> tuple[float, float] | None:

@@ -49,7 +49,8 @@ HISTORY_COLUMNS: dict[str, type] = {  # all others are metrics: floats
     **{"step": int, "time": float, "timestamp": float},
     **{"eval_return": float, "eval_std": float, "eval_episodes": float},
     **{"env_steps_per_second": float, "attempt": int},
-    **{"memory": float, "memory_in_use": float},  # parts of the machine's, in a search
+    **{"memory": float, "memory_in_use": float},  # parts of the node's, in a search
+    **{"node": str},  # on which the row was made
 }
 EPISODE_COLUMNS: dict[str, type] = {
     **{"trial": int, "seed": int, "role": str, "iteration": int, "env_steps": int},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import platform
 import sys
 import time
 from dataclasses import dataclass, field
@@ -193,6 +194,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
             "timestamp": time.time(),
             **memory_shares(),
+            "node": platform.node(),
             **chunk.metrics,
         }
         if evaluation is not None:

@@ -17,7 +17,7 @@ BUDGET = 9000
 CARTPOLE = least_entropy(spaces.Discrete(2))
 
 
-def row(iteration: int, evaluation: float | None = 9.4, **metrics: float) -> dict[str, Any]:
+def row(iteration: int, evaluation: float | None = 9.4, **metrics: float | str) -> dict[str, Any]:
     """Return one of nine rows of a trial on CartPole that has come to nothing."""
     values: dict[str, Any] = {
         "iteration": iteration,
@@ -143,19 +143,19 @@ def test_a_trial_without_a_finished_episode_is_not_judged() -> None:
     assert not any(health.judge((0, 0), row(i, entropy=0.0), []) for i in range(1, 10))
 
 
-def throughput(own: float, other: float) -> Stop | None:
+def throughput(own: float, other: float, node: str = "a") -> Stop | None:
     """Return what becomes of a trial that gets slow, beside another one."""
     health = Health(100_000, CARTPOLE)
     time = 0.0
     for i in range(1, 16):
         slow = i > 10
         time += 1000 / (own if slow else 100.0)
-        about: dict[str, float] = {"time": time, "timestamp": 1e9 + time}
+        about: dict[str, float | str] = {"time": time, "timestamp": 1e9 + time}
         speed = {"env_steps_per_second": other if slow else 200.0}
-        assert health.judge((1, 0), row(i, 50.0, **about, **speed), [50.0]) is None
-        stop = health.judge(
-            (0, 0), row(i, 50.0, **about, env_steps_per_second=own if slow else 100.0), []
-        )
+        beside = row(i, 50.0, node="a", **about, **speed)
+        assert health.judge((1, 0), beside, [50.0]) is None
+        mine = {"env_steps_per_second": own if slow else 100.0, "node": node}
+        stop = health.judge((0, 0), row(i, 50.0, **about, **mine), [])
         if stop:
             return stop
     return None
@@ -168,6 +168,7 @@ def test_throughput_collapse() -> None:
     assert stop.reason.startswith("throughput collapse: 2 env_steps a second, 2.0% of its own")
     assert throughput(own=20.0, other=190.0) is None  # a sixth of it happens
     assert throughput(own=2.0, other=20.0) is None  # the machine is busy with something else
+    assert throughput(own=2.0, other=190.0, node="b") is None  # it may be: nobody else is on it
 
 
 def test_exploration_that_learning_follows_is_no_throughput_collapse() -> None:
@@ -192,6 +193,17 @@ def test_the_largest_trial_goes_before_the_machine_is_full() -> None:
     assert stop is not None
     assert stop.state == "FAIL"
     assert stop.reason.startswith("out of memory: the worker took 50% of a machine that was 95%")
+
+
+def test_memory_and_speed_are_compared_on_the_same_machine() -> None:
+    health = Health(BUDGET, CARTPOLE)
+    full = {"memory_in_use": 0.95}
+    assert health.judge((0, 0), row(1, memory=0.7, node="b"), []) is None  # larger, elsewhere
+    assert health.judge((1, 0), row(1, memory=0.2, node="a"), []) is None
+    assert health.judge((1, 0), row(2, memory=0.6, node="a", **full), []) is not None
+    # Others fill this machine; that trials fill the other one is no reason.
+    assert health.judge((2, 0), row(1, memory=0.1, node="c"), []) is None
+    assert health.judge((2, 0), row(2, memory=0.3, node="c", **full), []) is None
 
 
 def test_a_trial_is_not_blamed_for_the_size_of_the_worker_that_it_got() -> None:

@@ -128,18 +128,22 @@ def timeline(summary: Summary) -> Chart | None:
     for (trial, seed), mine in rows.groupby(["trial", "seed"]):
         first, last = mine.iloc[0], mine.iloc[-1]
         begin = float(first["timestamp"]) - float(first["time"])
-        spans.append((begin, float(last["timestamp"]), str(first["role"]), trial, seed))
+        node = str(last.get("node"))
+        spans.append((begin, float(last["timestamp"]), str(first["role"]), trial, seed, node))
     spans.sort()
     start = spans[0][0]
     free: list[float] = []  # when each place is free again
     drawn: dict[str, list[tuple[float, float, int, str]]] = {"tune": [], "test": []}
-    for begin, end, role, trial, seed in spans:
+    several_nodes = len({span[-1] for span in spans}) > 1
+    for begin, end, role, trial, seed, node in spans:
         place = next((i for i, at in enumerate(free) if at <= begin + 1), None)
         if place is None:
             place = len(free)
             free.append(0.0)
         free[place] = end
         text = f"trial {trial} on seed {seed}, {duration(end - begin)}"
+        if several_nodes:
+            text += f", on {node}"
         drawn.setdefault(role, []).append(
             ((begin - start) / 60, (end - begin) / 60, place + 1, text)
         )
