@@ -247,7 +247,8 @@ def found_in_study(folder: Path, started: float) -> tuple[Any, list[Trial]]:
         for trial in study.trials
         if trial.datetime_complete is not None
     ]
-    return study.best_trial, trials
+    ended = any(trial["state"] == "COMPLETE" for trial in trials)
+    return (study.best_trial if ended else None), trials
 
 
 def zoo_command(setting: Setting, folder: Path) -> list[str]:
@@ -368,6 +369,8 @@ def harvest(tuner: str, folder: Path, started: float, agent: str) -> dict[str, A
     import optuna
 
     best, trials = found_in_study(folder, started)
+    if best is None:
+        return {"config": None, "trials": trials}
     if tuner == "optuna":
         return {"config": decode(dict(best.params), space_of(agent)), "trials": trials}
     kinds = {
@@ -400,7 +403,7 @@ def run(results: Path, only: dict[str, Any], minutes: float, searches_only: bool
             append(results, row)
         tests = [{"what": "test", **job, "seed": seed} for seed in SEEDS]
         open_tests = [one for one in tests if tuple(one.get(key) for key in KEYS) not in done]
-        if not searches_only:
+        if not searches_only and row["config"] is not None:
             with ThreadPoolExecutor(SLOTS) as pool:
                 asked = [json.dumps([row, one]) for one in open_tests]
                 for outcome in pool.map(in_process, asked):
