@@ -22,6 +22,10 @@ class StorageError(UserError):
     """
 
 
+class ClusterError(UserError):
+    """The cluster that a search ran on is gone; the search can be resumed."""
+
+
 class MissingMetricError(UserError):
     """The agent does not report the metric that is to be tuned."""
 

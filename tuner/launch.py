@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rltune import cluster
-from rltune.agents.errors import MissingMetricError, StorageError, UserError
+from rltune.agents.errors import ClusterError, MissingMetricError, StorageError, UserError
 from rltune.capacity import Resources, Room
 from rltune.deposit import Address, open_deposit
 from rltune.masking import masked_text
@@ -217,8 +217,13 @@ def run_jobs(
     quiet: bool = True,
     nodes: cluster.Nodes | None = None,
 ) -> None:
-    """Run the source's jobs on Ray Tune until it is exhausted or wants to stop."""
+    """Run the source's jobs on Ray Tune until it is exhausted or wants to stop.
+
+    Raises:
+        ClusterError: Ray is gone.
+    """
     from ray import tune
+    from ray.exceptions import RayError
     from ray.tune.impl.tuner_internal import TunerInternal
 
     # Workers take seconds to start: all at once, where Tune would start one after the other.
@@ -249,7 +254,12 @@ def run_jobs(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tuner.fit()
+            try:
+                tuner.fit()
+            except RayError as error:
+                here.error = here.error or ClusterError(
+                    f"the cluster is lost ({str(error).partition('. ')[0].strip()})."
+                )
     if here.error is not None:
         raise here.error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
-from rltune.agents.errors import StorageError, UserError, unknown
+from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
 from rltune.runs import Run
@@ -379,6 +379,10 @@ def drive(
                     found = conclude(run, spec, study, driver.scores, defaults, refused)
             except StorageError as error:
                 raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
+            except ClusterError as error:
+                raise ClusterError(
+                    f"{error} When it is back, go on with: rltune resume {run.path}"
+                ) from error
             finally:
                 history.close()
                 study.close()

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import rltune
-from rltune.agents.errors import StorageError
+from ray.exceptions import AuthenticationError
+from rltune.agents.errors import ClusterError, StorageError
 from rltune.cli import main
 from rltune.driver import Driver
 from rltune.launch import Failure
@@ -147,6 +148,18 @@ def test_a_worker_that_hangs_does_not_hold_up_the_time_limit(tmp_path: Path) -> 
     result = search(tmp_path, space, trials=None, time_limit=20, tournament=False)
     assert 19 < time.time() - started < 40
     assert result.trials().set_index("origin").loc["default", "state"] == "COMPLETE"
+
+
+def test_a_lost_cluster_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the head's control process dies, Ray aborts the driver, or raises something first."""
+
+    def fit(tuner: Any) -> None:
+        raise AuthenticationError("WrongClusterID: the head has restarted. Ensure that ...")
+
+    monkeypatch.setattr("ray.tune.impl.tuner_internal.TunerInternal.fit", fit)
+    lost = "the cluster is lost .WrongClusterID: the head has restarted.. When it is back, go on "
+    with pytest.raises(ClusterError, match=f"{lost}with: rltune resume {tmp_path}/run"):
+        search(tmp_path)
 
 
 def test_a_metric_that_nobody_reports_ends_the_search_at_once(
