@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import wandb
 from rltune.masking import masked
 from rltune.tracking import outcome
 from rltune.tracking.feed import AFTERWARDS
 from rltune.tracking.session import Session, Warn
-
-import wandb
 
 INIT_TIMEOUT = "20"  # seconds that a server may take to accept a run
 
