@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -359,6 +360,7 @@ class _Training:
             "time": self.state.seconds,
             "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
             "timestamp": time.time(),
+            "node": platform.node(),
             **chunk.metrics,
         }
         if evaluation is not None:
