@@ -6,8 +6,10 @@
 `record` trains configurations drawn from a shipped space on ten seeds each, and keeps every greedy
 evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal
 environment steps: each draws the configurations in another order, trains them rung by rung on as
-many seeds as its policy says, and is stopped by ASHA. What counts is the true return of the
-configuration that it would name: the mean of its final scores on the seeds that no search sees.
+many seeds as its policy says, and is stopped by ASHA; then its best three are compared on test
+seeds.
+What counts is the true return of the configuration that it names: the mean of its final scores on
+seeds that neither saw. Which seeds those are, differs between repetitions.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 CURVES = ROOT / "docs" / "benchmarks" / "curves"
-TUNING, TEST = range(0, 5), range(5, 10)
+SEEDS = range(10)
+TEST_SEEDS, FINALISTS = 3, 3  # of the tournament
 CONFIGURATIONS = 64
 EVALUATIONS, EPISODES = 9, 10
 REPETITIONS = 200
@@ -45,21 +48,27 @@ SETTINGS = [
 ]
 
 
+class Outcome(NamedTuple):
+    """True returns of what a search calls its best, and of what wins the tournament after it."""
+
+    searched: float
+    tested: float
+    tried: int
+
+
 class Policy(NamedTuple):
     """How many seeds a configuration has at each rung, and how sure a stop has to be."""
 
     seeds: tuple[int, ...]
-    margin: float = 0.0  # standard errors below the cutoff that are forgiven
-    finalists: int = 0  # so many of the best are trained on all tuning seeds in the end
+    margin: float = 1.0  # standard errors below the cutoff that are forgiven
 
 
 POLICIES = {
     "one seed": Policy((1, 1, 1)),
-    "one seed, then three finalists on five": Policy((1, 1, 1), finalists=3),
     "three seeds": Policy((3, 3, 3)),
     "racing 1-2-3": Policy((1, 2, 3)),
+    "racing 1-2-3, margin 0": Policy((1, 2, 3), margin=0.0),
     "racing 1-3-5": Policy((1, 3, 5)),
-    "racing 1-2-3, forgiving": Policy((1, 2, 3), margin=1.0),
 }
 
 
@@ -82,7 +91,7 @@ def configurations(setting: Setting) -> list[dict[str, Any]]:
 def record(settings: Sequence[Setting]) -> None:
     """Train what is not recorded yet: all settings' first seeds, then the second ones."""
     CURVES.mkdir(parents=True, exist_ok=True)
-    for seed in [*TUNING, *TEST]:
+    for seed in SEEDS:
         for setting in settings:
             done = {(row["configuration"], row["seed"]) for row in read(setting)}
             for number, config in enumerate(configurations(setting)):
@@ -133,16 +142,19 @@ def curves_of(setting: Setting) -> Curves:
         objectives = [objective_of(returns[: n + 1], DEFAULT) for n in range(len(returns))]
         objectives += [float("-inf")] * (EVALUATIONS - len(objectives))
         curves.setdefault(row["configuration"], {})[row["seed"]] = objectives
-    return {number: one for number, one in curves.items() if len(one) == len(TUNING) + len(TEST)}
+    return {number: one for number, one in curves.items() if len(one) == len(SEEDS)}
 
 
-def search(curves: Curves, policy: Policy, limit: float, rng: Any) -> tuple[int | None, int]:
-    """Run one search; return the configuration that it names and how many it has tried.
+def search(
+    curves: Curves, policy: Policy, limit: float, seeds: Sequence[int], rng: Any
+) -> tuple[list[int], int]:
+    """Run one search; return its best configurations, best first, and how many it has tried.
 
     Args:
         curves: what trials would give
         policy: how seeds are spent
         limit: of the search, in full trainings on one seed
+        seeds: what trials are trained on, in this order, the same for all
         rng: decides on the order of the configurations
     """
     import numpy as np
@@ -152,14 +164,12 @@ def search(curves: Curves, policy: Policy, limit: float, rng: Any) -> tuple[int 
     points = [EVALUATIONS // 9, EVALUATIONS // 3, EVALUATIONS]
     asha = ASHA(points, margin=policy.margin)
     spreads: dict[int, list[float]] = {point: [] for point in points}
-    tried = 0
-    spent: float = policy.finalists * (len(TUNING) - policy.seeds[-1])  # kept for the finalists
+    tried, spent = 0, 0.0
     whole: list[tuple[float, int]] = []
     for number in rng.permutation(list(curves)).tolist():
         if spent >= limit:
             break
         tried += 1
-        seeds = rng.permutation(list(TUNING)).tolist()
         trained: dict[int, int] = {}
         for point, n in zip(points, policy.seeds, strict=True):
             for seed in seeds[:n]:
@@ -175,57 +185,72 @@ def search(curves: Curves, policy: Policy, limit: float, rng: Any) -> tuple[int 
                 break
             if point == EVALUATIONS:
                 whole.append((value, number))
-    whole.sort(reverse=True)
-    if policy.finalists:
-        finalists = [number for _, number in whole[: policy.finalists]]
-        ends = {n: [curves[n][seed][-1] for seed in TUNING] for n in finalists}
-        whole = sorted(((iqm(values), n) for n, values in ends.items()), reverse=True)
-    return (whole[0][1] if whole else None), tried
+    return [number for _, number in sorted(whole, reverse=True)], tried
+
+
+def outcome(curves: Curves, policy: Policy, limit: float, repetition: int) -> Outcome | None:
+    """Run one search and its tournament, on seeds of which none serves for two purposes."""
+    import numpy as np
+    from rltune.stats import iqm
+
+    rng = np.random.default_rng(repetition)
+    seeds = rng.permutation(SEEDS).tolist()
+    tests, others = seeds[:TEST_SEEDS], seeds[TEST_SEEDS:]
+    best, tried = search(curves, policy, limit, others, rng)
+    if not best:
+        return None
+    unseen = others[policy.seeds[-1] :]
+    worst = floor(curves)
+
+    def true(number: int) -> float:
+        return float(np.mean([max(curves[number][seed][-1], worst) for seed in unseen]))
+
+    ends = {n: iqm([curves[n][seed][-1] for seed in tests]) for n in best[:FINALISTS]}
+    return Outcome(true(best[0]), true(max(ends, key=lambda n: ends[n])), tried)
 
 
 def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
     """Print what the policies reach at equal env steps."""
-    import numpy as np
-
-    print("| agent, environment | full trainings | policy | true return | tried | regret |")
+    print(
+        "| agent, environment | full trainings | policy | tried | searched | after the tournament |"
+    )
     print("|---|---|---|---|---|---|")
     for setting in settings:
         curves = curves_of(setting)
         if len(curves) < 10:
             print(f"{setting}: {len(curves)} configurations are recorded", file=sys.stderr)
             continue
-        true = {
-            number: float(np.mean([max(seeds[seed][-1], floor(curves)) for seed in TEST]))
-            for number, seeds in curves.items()
-        }
         for limit in limits:
+            first: list[Outcome] = []
             for name, policy in POLICIES.items():
-                found, tried = [], []
-                for repetition in range(REPETITIONS):
-                    rng = np.random.default_rng(repetition)
-                    number, n = search(curves, policy, limit, rng)
-                    found.append(min(true.values()) if number is None else true[number])
-                    tried.append(n)
-                low, high = interval(found)
+                found = [outcome(curves, policy, limit, n) for n in range(REPETITIONS)]
+                known = [one or Outcome(floor(curves), floor(curves), 0) for one in found]
+                first = first or known
                 print(
                     f"| {setting.agent}, {setting.env} | {limit:g} | {name} | "
-                    f"{np.mean(found):.1f} [{low:.1f}, {high:.1f}] | {np.mean(tried):.1f} | "
-                    f"{max(true.values()) - np.mean(found):.1f} |"
+                    f"{sum(one.tried for one in known) / len(known):.0f} | "
+                    f"{against([o.searched for o in known], [o.searched for o in first])} | "
+                    f"{against([o.tested for o in known], [o.tested for o in first])} |"
                 )
+
+
+def against(values: Sequence[float], one_seed: Sequence[float]) -> str:
+    """Return the mean, and with its 95 % interval how much more it is than with one seed."""
+    import numpy as np
+    from rltune.stats import bootstrap_interval
+
+    mean = f"{np.mean(values):.1f}"
+    if values == one_seed:
+        return mean
+    more = np.subtract(values, one_seed)
+    low, high = bootstrap_interval(more.tolist(), lambda v: float(np.mean(v)), n=2000)
+    return f"{mean}: {np.mean(more):+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def floor(curves: Curves) -> float:
     """Return the worst finite score: what a training that diverged counts."""
     finite = [v for one in curves.values() for c in one.values() for v in c if v > float("-inf")]
     return min(finite)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the mean."""
-    import numpy as np
-    from rltune.stats import bootstrap_interval
-
-    return bootstrap_interval(values, lambda v: float(np.mean(v)), n=2000)
 
 
 def chosen(names: Sequence[str]) -> Iterator[Setting]:
