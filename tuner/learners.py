@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
-from rltune.scales import is_suite
+from rltune.scales import environments, is_suite
 
 if TYPE_CHECKING:
     from rltune.agents.agent import Agent
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 RLLIB = "rllib:"
 # Of a configuration, what says where recorded data are and in which form: no hyperparameters.
 RECORDED = ("input_", "actions_in_input_normalized")
+
+# What env steps without an update are called.
+WARM_UPS = ("learning_starts", "num_steps_sampled_before_learning_starts")
 
 
 def is_own(agent: str) -> bool:
@@ -42,6 +45,16 @@ def config_class(agent: str) -> type[Any]:
 
         return of_rllib(agent)
     return agent_class(agent).Config
+
+
+def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:
+    """Return why a training of so many env steps ends before its first update, if it does."""
+    env_steps //= len(environments(env))
+    for name in WARM_UPS:
+        warm_up = config.get(name)
+        if isinstance(warm_up, int) and warm_up >= env_steps:
+            return f"nothing is learned: {name} is {warm_up:,} of {env_steps:,} env_steps"
+    return ""
 
 
 def agent_type(agent: str, env: str) -> type[Agent] | type[RLlibAgent] | type[SuiteAgent]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rltune.against import goals_of
 from rltune.deadlines import Deadlines, TournamentTime
 from rltune.formats import count, duration, plural, settings
+from rltune.learners import learns_nothing
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
 from rltune.samplers import Proposer
@@ -72,6 +73,8 @@ def plan_lines(
     lines += ["", f"first ({len(starts)}):"]
     for start in starts:
         lines.append(f"  {start.origin}: {', '.join(settings(start.config, space.dimensions))}")
+        if reason := learns_nothing(start.config, spec.env, spec.budget):
+            lines.append(f"    {reason}")
     if spec.tournament:
         finalists = spec.finalists + len(starts)
         lines += [

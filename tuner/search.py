@@ -279,6 +279,7 @@ def drive(
     """Run or continue the search of a run directory."""
     from rltune import pareto_asha
     from rltune.against import Others
+    from rltune.answer_text import label
     from rltune.asha import make_scheduler
     from rltune.by_hand import StopRequests
     from rltune.capacity import Resources, Room
@@ -288,6 +289,7 @@ def drive(
     from rltune.health import make_health
     from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import ray_session, run_jobs
+    from rltune.learners import learns_nothing
     from rltune.pbt import NAMES, make_population, rungs_of
     from rltune.reporting.report import report_quietly
     from rltune.samplers import silent_log
@@ -368,6 +370,9 @@ def drive(
                         started=started,
                         between_writes=tick,
                     )
+                    for start in first:
+                        if reason := learns_nothing(start.config, spec.env, spec.budget):
+                            view.message(f"{label(0, [start.origin])}: {reason}")
                     with _interrupts(driver.request_stop):
                         run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
                 view.begin("done")

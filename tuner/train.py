@@ -18,7 +18,7 @@ from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.history import HistoryWriter
-from rltune.learners import agent_type, with_config
+from rltune.learners import agent_type, learns_nothing, with_config
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
@@ -269,6 +269,8 @@ class _Training:
         try:
             with self.progress, self._interruptible():
                 self.progress.update(agent.env_steps, None)
+                if reason := learns_nothing(config, spec.env, spec.total_timesteps):
+                    self.progress.note(reason)
                 while not (self.agent.finished or self.interrupted):
                     self._iterate()
                     between_writes()

@@ -117,6 +117,22 @@ def test_the_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[
     assert list(folder.iterdir()) == []
 
 
+def test_known_good_settings_that_learn_nothing_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "run td3 --dry-run --trials 2 --env".split()
+    said = "nothing is learned: learning_starts is 10,000 of"
+    for env, budget, shown in (
+        ("Pendulum-v1", 10_000, f"{said} 10,000"),
+        ("Pendulum-v1", 10_001, ""),
+        ("Pendulum-v1=-1250:-150,MountainCarContinuous-v0=0:90", 16_000, f"{said} 8,000"),
+    ):
+        assert main([*line, env, "--budget", str(budget)]) == 0
+        plan = capsys.readouterr().out
+        assert shown in plan
+        assert (said in plan) == bool(shown)
+
+
 def test_a_model_file_takes_the_place_of_the_networks_of_space_and_starts(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

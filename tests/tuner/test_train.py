@@ -153,6 +153,17 @@ def test_the_controls_end_it(tmp_path: Path) -> None:
     assert read_history(result.path)["eval_return"].notna().iloc[-1]
 
 
+def test_a_training_that_is_too_short_for_an_update_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for starts in (99, 100):
+        config = {"learning_starts": starts, "net_arch": [8]}
+        changes = {"agent": "dqn", "config": config, "total_timesteps": 100}
+        train(spec(**changes), name=str(starts), storage_path=tmp_path, plain=True)
+        said = "nothing is learned: learning_starts is 100 of 100 env_steps"
+        assert (said in capsys.readouterr().err) == (starts == 100)
+
+
 def test_a_diverged_training_ends_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
