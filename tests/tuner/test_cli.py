@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rltune.cli import main
-from rltune.cli.run import parse_flags
+from rltune.cli.flags import parse_flags
 
 GOOD = {"agent": "ppo", "budget": 1000, "space": {"learning_rate": {"log": [1e-5, 1e-2]}}}
 
@@ -38,7 +39,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run pp0 --env CartPole-v1", "did you mean 'ppo'"),
         ("run ppo --env CartPol-v1", "CartPole-v1"),
         ("run ppo --env no_module:Env", "no_module"),
-        ("run ppo --env CartPole-v1 --learnig-rate 1e-3 1e-2", "did you mean 'learning_rate'"),
+        ("run ppo --env CartPole-v1 --learnig-rate 1e-3 1e-2", "did you mean --learning-rate?"),
+        ("run ppo --env CartPole-v1 --trails 3", "did you mean --trials?"),
+        ("run ppo --env CartPole-v1 --preset zoo", "a search tries the presets"),
+        ("run ppo --env CartPole-v1 --algo ppo", "`rltune run` has no such flag, and ppo no such"),
         ("run ppo --env CartPole-v1 --sampler tpee", "did you mean 'tpe'"),
         ("run ppo --env CartPole-v1 --scheduler ahsa", "did you mean 'asha'"),
         ("run ppo --env CartPole-v1 --trials 0", "--trials"),
@@ -152,7 +156,9 @@ def test_a_model_file_takes_the_place_of_the_networks_of_space_and_starts(
 
 
 def test_flags_of_hyperparameters() -> None:
-    assert parse_flags(["--gamma", "0.9", "0.99", "--n-epochs=4"]) == {
+    args = argparse.Namespace(command="run", agent="ppo")
+    words = ["--gamma", "0.9", "0.99", "--n-epochs=4"]
+    assert parse_flags(args, words, ["gamma", "n_epochs"]) == {
         "gamma": ["0.9", "0.99"],
         "n-epochs": ["4"],
     }

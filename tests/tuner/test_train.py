@@ -17,8 +17,7 @@ from rltune.agents import Agent
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError
 from rltune.agents.ppo import PPOConfig
-from rltune.cli import main
-from rltune.cli import train as cli
+from rltune.cli import main, make_parser
 from rltune.history import read_episodes, read_history
 from rltune.rundir import RunDir
 from rltune.train import TrainSpec, resume_training, train
@@ -204,9 +203,7 @@ def test_points() -> None:
 
 
 def parse(*words: str) -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    cli.add_parser(parser.add_subparsers())
-    return parser.parse_known_args(["train", *words])
+    return make_parser().parse_known_args(["train", *words])
 
 
 def run(*words: str) -> int:
@@ -241,10 +238,12 @@ def test_flags_and_a_file_become_a_configuration(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--gama 1", "--gama: unknown hyperparameter 'gama'; did you mean 'gamma'"),
+        ("--gama 1", "ppo no such hyperparameter; did you mean --gamma?"),
         ("--gamma 1.5", "gamma is '1.5', but must be between 0 and 1"),
         ("--gamma .9 .99", "several are a search: rltune run ppo"),
         ("--gamma", "--gamma needs a value"),
+        ("--trials 3", "no such hyperparameter; see `rltune train ppo --help`"),
+        ("--mai 3", "no such hyperparameter; see"),
         ("stray", "unexpected argument 'stray'"),
         ("--config none.yaml", "none.yaml: no such file"),
     ],

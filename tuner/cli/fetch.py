@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from rltune.cli.flags import reject_extra
 from rltune.cli.jobs import ADDRESS
-from rltune.cli.run import reject_extra
 
 FETCH_HELP = """\
 Copy a run from cloud storage, or from a cluster, to this machine: for show, report, export, play.

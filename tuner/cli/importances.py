@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Compute, write and print the table."""
-    from rltune.cli.run import reject_extra
+    from rltune.cli.flags import reject_extra
 
     reject_extra(extra)
     from rltune.importance import METHODS, importances, write

@@ -151,7 +151,7 @@ def _replaced(words: list[str], flag: str, value: str) -> list[str]:
 
 def status_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print how the jobs do."""
-    from rltune.cli.run import reject_extra
+    from rltune.cli.flags import reject_extra
     from rltune.jobs import Jobs
 
     reject_extra(extra)
@@ -186,7 +186,7 @@ def _lines(job: Job, log: str = "", width: int = 0) -> list[str]:
 
 def logs_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the log."""
-    from rltune.cli.run import reject_extra
+    from rltune.cli.flags import reject_extra
     from rltune.jobs import Jobs
 
     reject_extra(extra)

@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Replay the search and print what differs."""
-    from rltune.cli.run import parse_mapping, reject_extra
+    from rltune.cli.flags import parse_mapping, reject_extra
     from rltune.replayed import replay
 
     reject_extra(extra)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
+from rltune.cli.flags import parse_flags, parse_mapping, reject_extra
 from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
@@ -62,11 +63,15 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         metavar="NAME=RANGE",
         help="add or override: learning_rate=1e-5..1e-2:log, optimizer=adam,rmsprop, n_epochs=10",
     )
-    what.add_argument("--budget", type=_number, metavar="STEPS", help="env_steps of a full trial")
+    what.add_argument(
+        "-n", "--budget", "--total-timesteps", "--n-timesteps",
+        type=_number, metavar="STEPS", help="env_steps of a full trial",
+    )  # fmt: skip
     how = run.add_argument_group("how it is searched")
     how.add_argument(
-        "--trials", "--n-trials", type=_whole, metavar="N", help="default: 20; of pbt and pb2: 8"
-    )
+        "--trials", "--n-trials", "--num-samples",
+        type=_whole, metavar="N", help="default: 20; of pbt and pb2: 8",
+    )  # fmt: skip
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
     how.add_argument(
         "--sampler",
@@ -143,8 +148,9 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     )
     where = run.add_argument_group("where it runs")
     where.add_argument(
-        "--concurrency", type=_whole, metavar="N", help="trials at once; default: all fit"
-    )
+        "--concurrency", "--n-jobs",
+        type=_whole, metavar="N", help="trials at once; default: all fit",
+    )  # fmt: skip
     where.add_argument(
         "--cpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1"
     )
@@ -299,7 +305,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
 
     known = hyperparameters(config_class(args.agent))
     dimensions = dict(parse_override(text, known) for text in args.dimension)
-    for name, values in parse_flags(extra).items():
+    for name, values in parse_flags(args, extra, known).items():
         key, dimension = dimension_from_values(name, values, known)
         dimensions[key] = dimension
     options = {key: getattr(args, key) for key in PASSED_ON if getattr(args, key) is not None}
@@ -369,39 +375,3 @@ def _report(result: SearchResult) -> int:
     if result.page:
         print(result.page)
     return 0
-
-
-def parse_flags(extra: Sequence[str]) -> dict[str, list[str]]:
-    """Turn ["--learning-rate", "1e-5", "1e-2", "--gamma=0.9"] into names with their values."""
-    flags: dict[str, list[str]] = {}
-    name = ""
-    for word in extra:
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            flags[name] = [value] if equals else []
-        elif not name:
-            raise UserError(f"unexpected argument {word!r}; flags begin with two dashes.")
-        else:
-            flags[name].append(word)
-    for name, values in flags.items():
-        if not values:
-            raise UserError(
-                f"--{name} needs a value, or it is no flag of this command; see --help."
-            )
-    return flags
-
-
-def parse_mapping(flag: str, text: str) -> dict[str, Any]:
-    """Read a YAML mapping from the command line."""
-    from rltune.yaml_lines import parse_yaml
-
-    value, _ = parse_yaml(text, flag)
-    if not isinstance(value, dict):
-        raise UserError(f"{flag} {text!r} is no YAML mapping; write it as '{{key: value}}'.")
-    return value
-
-
-def reject_extra(extra: Sequence[str]) -> None:
-    """Complain about arguments that a command does not know."""
-    if extra:
-        raise UserError(f"unknown argument {extra[0]!r}; see --help.")

@@ -40,7 +40,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Ask the process that drives the search to stop something."""
     from rltune.agents.errors import storage_error
     from rltune.by_hand import StopRequests
-    from rltune.cli.run import reject_extra
+    from rltune.cli.flags import reject_extra
     from rltune.rundir import RunDir
     from rltune.runs import Run
     from rltune.summary import Summary

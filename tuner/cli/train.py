@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
+from rltune.cli.flags import parse_flags, parse_mapping
 from rltune.cli.run import add_trackers
 from rltune.scales import HELP as ENVS
 
@@ -66,6 +67,8 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument(
         "-n",
         "--total-timesteps",
+        "--n-timesteps",
+        "--budget",
         type=_number,
         metavar="STEPS",
         help="env_steps of the whole training; default: 1e5",
@@ -145,7 +148,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.preset is not None and args.config is not None:
         raise UserError("--preset and --config both give all hyperparameters; keep one of them")
     known = hyperparameters(config_class(args.agent))
-    config = read_flags(extra, args.agent, known)
+    config = read_flags(parse_flags(args, extra, known), args.agent, known)
     given = read_training(args.config, args.agent)
     env = args.env or given.get("env")
     if env is None:
@@ -161,7 +164,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         total_timesteps=_first(args.total_timesteps, given.get("budget"), 100_000),
         config=config,
         schedule=read_schedule(args.schedule, args.agent) or given.get("schedule", []),
-        env_kwargs=read_mapping(args.env_kwargs, "--env-kwargs") or given.get("env_kwargs", {}),
+        env_kwargs=parse_mapping("--env-kwargs", args.env_kwargs or "{}")
+        or given.get("env_kwargs", {}),
         seed=_first(args.seed, given.get("seed"), 0),
         device=args.device,
         eval_freq=args.eval_freq,
@@ -178,16 +182,6 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     result = train(spec, name=args.name, storage_path=storage, plain=args.plain)
     print_result(result)
     return result.exit_code
-
-
-def read_mapping(text: str | None, flag: str) -> dict[str, Any]:
-    """Return the YAML mapping that a flag gives."""
-    from rltune.yaml_lines import parse_yaml
-
-    data, _ = parse_yaml(text or "{}", flag)
-    if not isinstance(data, dict):
-        raise UserError(f"{flag} {text!r} is no mapping; write it as '{{key: value}}'")
-    return data
 
 
 def _first(*values: Any) -> Any:
@@ -265,7 +259,7 @@ def checked_schedule(data: Any, agent: str, file: str) -> list[dict[str, Any]]:
 
 
 def read_flags(
-    extra: Iterable[str], agent: str, known: dict[str, Hyperparameter]
+    flags: Mapping[str, Sequence[str]], agent: str, known: dict[str, Hyperparameter]
 ) -> dict[str, Any]:
     """Return the hyperparameters given as flags, under our own names.
 
@@ -275,7 +269,7 @@ def read_flags(
     from rltune.learners import config_class
 
     values: dict[str, Any] = {}
-    for flag, words in _split(extra):
+    for flag, words in flags.items():
         negated = flag.startswith("no-") or flag.startswith("no_")
         name = canonical_name(config_class(agent), flag[3:] if negated else flag, f"--{flag}")
         parameter = known[name]
@@ -290,20 +284,6 @@ def read_flags(
             )
         values[name] = coerce(parameter, ",".join(words), f"--{flag}")
     return values
-
-
-def _split(extra: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Split arguments into flags and their words."""
-    flags: list[tuple[str, list[str]]] = []
-    for word in extra:
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            flags.append((name, [value] if equals else []))
-        elif flags:
-            flags[-1][1].append(word)
-        else:
-            raise UserError(f"unexpected argument {word!r}; flags begin with two dashes")
-    return flags
 
 
 def hyperparameter_help(agent: str) -> str:

@@ -1,0 +1,78 @@
+"""What stands on a command line beyond the command's own flags: hyperparameters, or mistakes."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rltune.agents.errors import UserError
+
+
+def parse_flags(
+    args: argparse.Namespace, extra: Sequence[str], known: Iterable[str]
+) -> dict[str, list[str]]:
+    """Turn ["--learning-rate", "1e-5", "1e-2", "--gamma=0.9"] into names with their values.
+
+    Args:
+        args: what the command has understood; its names are its own flags
+        extra: what it has not
+        known: hyperparameters of the agent; ``no-`` may stand before them
+
+    Raises:
+        UserError: no flag, or neither the command nor the agent has it.
+    """
+    flags: dict[str, list[str]] = {}
+    name = ""
+    for word in extra:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            _check(args, name, known)
+            flags[name] = [value] if equals else []
+        elif not name:
+            raise UserError(f"unexpected argument {word!r}; flags begin with two dashes.")
+        else:
+            flags[name].append(word)
+    return flags
+
+
+def _check(args: argparse.Namespace, name: str, known: Iterable[str]) -> None:
+    from rltune.agents.config import own_name
+
+    plain = name.replace("-", "_")
+    if own_name(plain, known) or own_name(plain.removeprefix("no_"), known):
+        return
+    if plain == "preset":
+        raise UserError(
+            "--preset: a search tries the presets for its environment by itself, in its first "
+            "trials; `rltune train` takes one."
+        )
+    own = vars(args).keys() - {"agent", "command", "main", "started"}
+    close = difflib.get_close_matches(plain, sorted({*known, *own}), n=1, cutoff=0.6)
+    hint = f"did you mean --{close[0].replace('_', '-')}?" if close else f"see {_helps(args)}."
+    raise UserError(
+        f"--{name}: `rltune {args.command}` has no such flag, and {args.agent} no such "
+        f"hyperparameter; {hint}"
+    )
+
+
+def _helps(args: argparse.Namespace) -> str:
+    of_agent = f"`rltune train {args.agent} --help`"
+    return of_agent if args.command == "train" else f"`rltune {args.command} --help` and {of_agent}"
+
+
+def parse_mapping(flag: str, text: str) -> dict[str, Any]:
+    """Read a YAML mapping from the command line."""
+    from rltune.yaml_lines import parse_yaml
+
+    value, _ = parse_yaml(text, flag)
+    if not isinstance(value, dict):
+        raise UserError(f"{flag} {text!r} is no YAML mapping; write it as '{{key: value}}'.")
+    return value
+
+
+def reject_extra(extra: Sequence[str]) -> None:
+    """Complain about arguments that a command does not know."""
+    if extra:
+        raise UserError(f"unknown argument {extra[0]!r}; see --help.")
