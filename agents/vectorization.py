@@ -115,15 +115,33 @@ class _Sync(Backend):
 
     def _checked(self, result: object) -> Array:
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise UserError(f"environment {self._name!r}: reset() must return (observation, info)")
+            raise self._wrong("reset() must return (observation, info)")
         refuse_masks(self._name, self.action_space, result[1] or {})
-        obs = np.asarray(result[0])
+        return self._fitting(result[0], "reset()")
+
+    def _fitting(self, observation: Any, method: str) -> Array:
+        obs = np.asarray(observation)
         if obs.shape != self._shape:
-            raise UserError(
-                f"environment {self._name!r}: reset() gave an observation of shape {obs.shape}, "
-                f"but its observation_space says {self._shape}"
+            raise self._wrong(
+                f"{method} gave an observation of shape {obs.shape}, but its observation_space "
+                f"says {self._shape}"
             )
         return obs
+
+    def _wrong(self, what: str) -> UserError:
+        return UserError(f"environment {self._name!r}: {what}")
+
+    def _amended(self, result: Any) -> tuple[Any, float, bool, bool, Any]:
+        """Return what a step gave with a plain number for the reward, or complain."""
+        if not (isinstance(result, tuple) and len(result) == 5):
+            raise self._wrong(
+                "step() must return (observation, reward, terminated, truncated, info)"
+            )
+        obs, reward, terminated, truncated, info = result
+        number = np.asarray(reward)
+        if number.size != 1:
+            raise self._wrong(f"step() gave a reward of shape {number.shape}, not a number")
+        return self._fitting(obs, "step()"), number.item(), terminated, truncated, info
 
     def step(self, actions: Array) -> Step:
         n = len(self._envs)
@@ -134,7 +152,11 @@ class _Sync(Backend):
         life_lost = np.empty(n, np.bool_) if self._atari else self._none
         choices = actions.tolist() if self._takes_int else actions
         for i, (env, choice) in enumerate(zip(self._envs, choices, strict=True)):
-            obs[i], reward[i], terminated[i], truncated[i], info = env.step(choice)
+            result = env.step(choice)
+            try:
+                obs[i], reward[i], terminated[i], truncated[i], info = result
+            except (TypeError, ValueError):
+                obs[i], reward[i], terminated[i], truncated[i], info = self._amended(result)
             self._infos[i] = info
             if self._atari:
                 life_lost[i] = info["life_lost"]

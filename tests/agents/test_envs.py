@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from itertools import pairwise
 
@@ -115,6 +116,22 @@ class OldApi(WithSpaces):
 class Lying(WithSpaces):
     def reset(self, *, seed=None, options=None):
         return np.zeros(1, np.float32), {}
+
+
+class Unseeded(WithSpaces):
+    def reset(self):
+        return super().reset()
+
+
+class Stepping(WithSpaces):
+    """Its steps give what it is made with."""
+
+    def __init__(self, result) -> None:
+        super().__init__()
+        self.result = result
+
+    def step(self, action):
+        return self.result
 
 
 def own(name: str) -> str:
@@ -646,6 +663,34 @@ def test_broken_resets_are_explained():
         Envs(own("OldApi"), 1, seed=0).reset()
     with pytest.raises(UserError, match="shape"):
         Envs(own("Lying"), 1, seed=0).reset()
+    with pytest.raises(UserError, match="must take seed"):
+        Envs(own("Unseeded"), 1, seed=0)
+
+
+FINE = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ((FINE, 1.0, False, {}), "step() must return (observation, reward, terminated"),
+        ("hello", "step() must return"),
+        ((np.zeros(3), 1.0, False, False, {}), "step() gave an observation of shape (3,)"),
+        ((FINE, np.ones(2), False, False, {}), "step() gave a reward of shape (2,)"),
+    ],
+)
+def test_broken_steps_are_explained(result, said):
+    envs = Envs(own("Stepping"), 2, seed=0, env_kwargs={"result": result})
+    envs.reset()
+    with pytest.raises(UserError, match=re.escape(said)):
+        rollout(envs, 1)
+
+
+def test_a_reward_may_be_an_array_of_one_number():
+    result = (FINE, np.array([2.5]), np.bool_(False), False, None)
+    envs = Envs(own("Stepping"), 2, seed=0, env_kwargs={"result": result})
+    envs.reset()
+    assert rollout(envs, 1)[0].reward.tolist() == [2.5, 2.5]
 
 
 def test_unknown_vectorization():
