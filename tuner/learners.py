@@ -47,6 +47,28 @@ def config_class(agent: str) -> type[Any]:
     return agent_class(agent).Config
 
 
+def check_fit(
+    agent: str,
+    env: str,
+    config: Mapping[str, Any],
+    env_kwargs: Mapping[str, Any],
+    *,
+    has_data: bool,
+) -> None:
+    """Raise `UserError` when the agent can't be trained on the environment, before it is tried.
+
+    ``has_data`` says whether what RLlib's offline algorithms learn from lies on this machine.
+    """
+    if agent.startswith(RLLIB):
+        from rltune import rllib
+
+        rllib.check_fit(agent, env, config, env_kwargs, has_data=has_data)
+    else:
+        from rltune.agents.fit import check_fit as check_ours
+
+        check_ours(agent, env, config, env_kwargs)
+
+
 def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:
     """Return why a training of so many env steps ends before its first update, if it does."""
     env_steps //= len(environments(env))

@@ -55,6 +55,8 @@ _LEARNED = (
 )
 # With a GPU, RLlib loads their batches in threads of their own.
 _ON_CPU = ("rllib:APPO", "rllib:IMPALA")
+# For Discrete actions alone; RLlib's own complaint about others is of something else.
+_CHOOSE = ("rllib:DQN",)
 # Of an algorithm's sampler, not of its training.
 _SAMPLER = ("num_envs_per_env_runner", "rollout_fragment_length")
 
@@ -127,6 +129,44 @@ class Policy:
         return out
 
 
+def check_fit(
+    algorithm: str,
+    env: str,
+    config: Mapping[str, Any],
+    env_kwargs: Mapping[str, Any],
+    *,
+    has_data: bool,
+) -> None:
+    """See `learners.check_fit`; building the algorithm would take seconds."""
+    spaces = fitting_spaces(algorithm, env, env_kwargs)
+    if "input_" in config:
+        from rltune.rllib_offline import check_given, read_steps
+
+        check_given(algorithm_name(algorithm), config["input_"])
+        if has_data:
+            read_steps(config["input_"], *spaces)
+
+
+def fitting_spaces(
+    algorithm: str, env: str, env_kwargs: Mapping[str, Any]
+) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """Return an environment's observation and action space; UserError: not of this algorithm."""
+    sample = make_env(env, env_kwargs=env_kwargs)
+    observation, action = sample.observation_space, sample.action_space
+    sample.close()  # type: ignore[no-untyped-call]
+    if observation.shape is None or len(observation.shape) != 1:
+        raise UserError(
+            f"{algorithm} sees only vectors here, and {env!r} gives images; "
+            "use one of rltune's own agents, such as ppo."
+        )
+    if algorithm in _CHOOSE and not isinstance(action, gymnasium.spaces.Discrete):
+        raise UserError(
+            f"{algorithm} chooses among Discrete actions, but those of {env!r} are {action}; "
+            "use rllib:PPO, or rllib:SAC for a Box."
+        )
+    return observation, action
+
+
 class RLlibAgent:
     """An algorithm of RLlib's that trains on an environment; see `rltune.agents.Agent`.
 
@@ -179,15 +219,7 @@ class RLlibAgent:
         self.diverged: str | None = None
         self._episodes: list[tuple[float, int]] = []  # that ended in the running iteration
 
-        sample = make_env(env, env_kwargs=self.env_kwargs)
-        self._spaces = sample.observation_space, sample.action_space
-        sample.close()  # type: ignore[no-untyped-call]
-        shape = self._spaces[0].shape
-        if shape is None or len(shape) != 1:
-            raise UserError(
-                f"{self.algorithm_spec} sees only vectors here, and {env!r} gives images; "
-                "use one of rltune's own agents, such as ppo."
-            )
+        self._spaces = fitting_spaces(self.algorithm_spec, env, self.env_kwargs)
         self._closing = contextlib.ExitStack()
         self._enter_ray()
         try:

@@ -50,11 +50,7 @@ def use_recorded(
         UserError: there is no such data, or it is not of this environment.
     """
     name = config.algo_class.__name__
-    if not input_:
-        raise UserError(
-            f"rllib:{name} learns from recorded data: give --input, a folder or file of Parquet "
-            f"with the columns {', '.join(COLUMNS)}."
-        )
+    check_given(name, input_)
     steps = read_steps(input_, *spaces)
     if isinstance(spaces[1], gymnasium.spaces.Box) and not actions_in_input_normalized:
         steps["actions"] = normalize_action(steps["actions"], spaces[1])
@@ -63,6 +59,15 @@ def use_recorded(
         input_=[input_], offline_data_class=Recorded, dataset_num_iters_per_learner=UPDATES
     )
     config.input_config = {"steps": steps, "whole_episodes": name == "MARWIL"}
+
+
+def check_given(name: str, input_: str) -> None:
+    """Raise `UserError` when the algorithm has been given no data."""
+    if not input_:
+        raise UserError(
+            f"rllib:{name} learns from recorded data: give --input, a folder or file of Parquet "
+            f"with the columns {', '.join(COLUMNS)}."
+        )
 
 
 def read_steps(

@@ -162,7 +162,7 @@ class Search:
             **options,
         )
         self.starts = starts(self.space, env, self.config_class)
-        check(self.spec, self.space)
+        check(self.spec, self.space, self.starts[0].config)
         if self.spec.scheduler in pbt.NAMES:
             pbt.check(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path, self.storage_uri = split_storage(storage_path)
@@ -240,27 +240,28 @@ def joined(
         yield nodes
 
 
-def check(spec: SearchSpec, space: Space) -> None:
-    """Find the mistakes that would otherwise show up only in a worker."""
+def check(spec: SearchSpec, space: Space, config: Mapping[str, Any]) -> None:
+    """Find the mistakes that would otherwise show up only in a worker, with one configuration."""
     from rltune import against
     from rltune.agents.controls import Controls
-    from rltune.agents.envs import make_env
     from rltune.capacity import Resources, fitting
     from rltune.cluster import is_elsewhere
+    from rltune.learners import check_fit
     from rltune.pbt import rungs_of
     from rltune.samplers import Proposer
 
     controls = Controls(**spec.controls)
     if is_suite(spec.env):
         check_together(controls, spec.env_kwargs)
+    here = not is_elsewhere(spec.address)
     for env in environments(spec.env):
-        make_env(env, env_kwargs=spec.env_kwargs).close()  # type: ignore[no-untyped-call]
+        check_fit(spec.agent, env, config, spec.env_kwargs, has_data=here)
     against.check(spec)
     others = [goal.direction for goal in against.goals_of(spec)[1:]]
     options = spec.sampler_options
     Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
     spec.seed_plan(rungs_of(spec))
-    if not is_elsewhere(spec.address):  # else the cluster says what it has
+    if here:  # else the cluster says what it has
         import torch
 
         needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)

@@ -231,6 +231,9 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
         ({"name": "../out"}, "name"),
         ({"time_limit": "soon"}, "soon"),
         ({"nonsense": 1}, "nonsense"),
+        ({"env": "CartPole-v1", "agent": "ddpg", "space": None}, "Discrete"),
+        ({"env": "Pendulum-v1", "agent": "rllib:DQN", "space": None}, "chooses among Discrete"),
+        ({"env": "Pendulum-v1", "agent": "rllib:CQL", "space": None}, "give --input"),
         ({"space": {"space": {"qualty": {"uniform": [0, 1]}}}}, "quality"),
     ):
         with pytest.raises(UserError, match=word):

@@ -1,0 +1,45 @@
+"""Whether an agent and an environment fit together, found out before a search is spent on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from rltune.agents.algorithm import Spaces
+from rltune.agents.config import make_config
+from rltune.agents.envs import Envs
+from rltune.agents.errors import UserError
+from rltune.agents.recurrent import Recall
+from rltune.agents.registry import agent_class
+
+
+def check_fit(
+    agent: str,
+    env: str,
+    config: Mapping[str, object],
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> None:
+    """Make the networks and take one step, without a memory.
+
+    A simulator that fails for other reasons is left to the trials, which try again.
+
+    Raises:
+        UserError: an unknown agent, environment or hyperparameter, spaces that don't suit the
+            agent, or an environment whose `reset` or `step` are not gymnasium's.
+    """
+    found = agent_class(agent)
+    settings = make_config(found.Config, config)
+    images = settings.reads_small_images()
+    stack = settings.frame_stack
+    envs = Envs(env, 1, seed=0, env_kwargs=env_kwargs, frame_stack=stack, small_images=images)
+    with contextlib.closing(envs):
+        action = envs.single_action_space
+        spaces = Spaces(envs.single_observation_space, action, settings.n_envs)
+        recall = Recall(found(settings, spaces, seed=0, device="cpu"))
+        try:
+            envs.step(recall.act(recall.first(envs.reset()), explore=False))
+        except UserError:
+            raise
+        except Exception:
+            return
