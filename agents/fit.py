@@ -30,9 +30,16 @@ def check_fit(
     """
     found = agent_class(agent)
     settings = make_config(found.Config, config)
-    images = settings.reads_small_images()
-    stack = settings.frame_stack
-    envs = Envs(env, 1, seed=0, env_kwargs=env_kwargs, frame_stack=stack, small_images=images)
+    envs = Envs(
+        env,
+        1,
+        seed=0,
+        env_kwargs=env_kwargs,
+        frame_stack=settings.frame_stack,
+        small_images=settings.reads_small_images(),
+        # Processes take seconds to start, and step what a loop steps.
+        vectorization="sync" if settings.vectorization == "async" else settings.vectorization,
+    )
     with contextlib.closing(envs):
         action = envs.single_action_space
         spaces = Spaces(envs.single_observation_space, action, settings.n_envs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -162,7 +163,10 @@ class Search:
             **options,
         )
         self.starts = starts(self.space, env, self.config_class)
-        check(self.spec, self.space, self.starts[0].config)
+        import numpy as np
+
+        drawn = self.space.resolve(self.space.sample(np.random.default_rng(self.spec.seed)))
+        check(self.spec, self.space, [self.starts[0].config, full_config(self.config_class, drawn)])
         if self.spec.scheduler in pbt.NAMES:
             pbt.check(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path, self.storage_uri = split_storage(storage_path)
@@ -240,8 +244,8 @@ def joined(
         yield nodes
 
 
-def check(spec: SearchSpec, space: Space, config: Mapping[str, Any]) -> None:
-    """Find the mistakes that would otherwise show up only in a worker, with one configuration."""
+def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Find the mistakes that would otherwise show up only in a worker, with these to try."""
     from rltune import against
     from rltune.agents.controls import Controls
     from rltune.capacity import Resources, fitting
@@ -254,7 +258,7 @@ def check(spec: SearchSpec, space: Space, config: Mapping[str, Any]) -> None:
     if is_suite(spec.env):
         check_together(controls, spec.env_kwargs)
     here = not is_elsewhere(spec.address)
-    for env in environments(spec.env):
+    for env, config in itertools.product(environments(spec.env), configs):
         check_fit(spec.agent, env, config, spec.env_kwargs, has_data=here)
     against.check(spec)
     others = [goal.direction for goal in against.goals_of(spec)[1:]]
@@ -264,8 +268,24 @@ def check(spec: SearchSpec, space: Space, config: Mapping[str, Any]) -> None:
     if here:  # else the cluster says what it has
         import torch
 
+        _check_device(spec.device, torch.cuda.is_available())
         needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
         fitting(needed, os.cpu_count() or 1, torch.cuda.device_count())
+
+
+def _check_device(device: str, has_gpu: bool) -> None:
+    import torch
+
+    try:
+        kind = "cpu" if device == "auto" else torch.device(device).type
+    except RuntimeError:
+        raise UserError(
+            f"--device {device}: there is none of this name; write cpu, cuda, cuda:1 or auto."
+        ) from None
+    if kind == "cuda" and not has_gpu:
+        raise UserError(
+            f"--device {device}: PyTorch finds no GPU on this machine; leave it out, or write cpu."
+        )
 
 
 def drive(

@@ -219,6 +219,9 @@ def test_the_default_wins_when_nothing_beats_it(tmp_path: Path) -> None:
     assert result.best["quality"] == 0.5
 
 
+IMAGES = {"space": {"gamma": {"uniform": [0.9, 1]}}, "fixed": {"encoder": "nature_cnn"}}
+
+
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     for change, word in (
         ({"trials": 0}, "--trials"),
@@ -231,7 +234,9 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
         ({"name": "../out"}, "name"),
         ({"time_limit": "soon"}, "soon"),
         ({"nonsense": 1}, "nonsense"),
+        ({"device": "gpu"}, "none of this name"),
         ({"env": "CartPole-v1", "agent": "ddpg", "space": None}, "Discrete"),
+        ({"env": "CartPole-v1", "agent": "ppo", "space": IMAGES}, "images of at least 36 x 36"),
         ({"env": "Pendulum-v1", "agent": "rllib:DQN", "space": None}, "chooses among Discrete"),
         ({"env": "Pendulum-v1", "agent": "rllib:CQL", "space": None}, "give --input"),
         ({"space": {"space": {"qualty": {"uniform": [0, 1]}}}}, "quality"),
