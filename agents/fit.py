@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rltune.agents.algorithm import Spaces
@@ -17,10 +17,10 @@ from rltune.agents.registry import agent_class
 def check_fit(
     agent: str,
     env: str,
-    config: Mapping[str, object],
+    configs: Sequence[Mapping[str, object]],
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make the networks and take one step, without a memory.
+    """Make the networks of each configuration and take one step, without a memory.
 
     A simulator that fails for other reasons is left to the trials, which try again.
 
@@ -29,24 +29,35 @@ def check_fit(
             agent, or an environment whose `reset` or `step` are not gymnasium's.
     """
     found = agent_class(agent)
-    settings = make_config(found.Config, config)
-    envs = Envs(
-        env,
-        1,
-        seed=0,
-        env_kwargs=env_kwargs,
-        frame_stack=settings.frame_stack,
-        small_images=settings.reads_small_images(),
-        # Processes take seconds to start, and step what a loop steps.
-        vectorization="sync" if settings.vectorization == "async" else settings.vectorization,
-    )
-    with contextlib.closing(envs):
-        action = envs.single_action_space
-        spaces = Spaces(envs.single_observation_space, action, settings.n_envs)
-        recall = Recall(found(settings, spaces, seed=0, device="cpu"))
-        try:
-            envs.step(recall.act(recall.first(envs.reset()), explore=False))
-        except UserError:
-            raise
-        except Exception:
-            return
+    made: dict[tuple[int, bool, str], Envs] = {}  # a simulator may take long to start
+    with contextlib.ExitStack() as stack:
+        for config in configs:
+            settings = make_config(found.Config, config)
+            # Processes take seconds to start, and step what a loop steps.
+            way = "sync" if settings.vectorization == "async" else settings.vectorization
+            frames, images = settings.frame_stack, settings.reads_small_images()
+            envs = made.get((frames, images, way))
+            if envs is None:
+                envs = Envs(
+                    env,
+                    1,
+                    seed=0,
+                    env_kwargs=env_kwargs,
+                    frame_stack=frames,
+                    small_images=images,
+                    vectorization=way,
+                )
+                stack.enter_context(contextlib.closing(envs))
+                made[frames, images, way] = envs
+            action = envs.single_action_space
+            spaces = Spaces(envs.single_observation_space, action, settings.n_envs)
+            _step(envs, Recall(found(settings, spaces, seed=0, device="cpu")))
+
+
+def _step(envs: Envs, recall: Recall) -> None:
+    try:
+        envs.step(recall.act(recall.first(envs.reset()), explore=False))
+    except UserError:
+        raise
+    except Exception:
+        return

@@ -245,7 +245,10 @@ def _check_env(env: str, made: object) -> None:
                 f"environment {env!r} gives a {type(made).__name__} without {attribute!r}; "
                 "give a gymnasium.Env"
             )
-    takes = inspect.signature(cast(Any, made).reset).parameters.values()
+    try:
+        takes = inspect.signature(cast(Any, made).reset).parameters.values()
+    except (TypeError, ValueError):  # not written in Python
+        return
     if not any(one.name == "seed" or one.kind is one.VAR_KEYWORD for one in takes):
         raise UserError(f"environment {env!r}: reset() must take seed and options, both by name")
 

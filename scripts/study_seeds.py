@@ -7,9 +7,8 @@
 evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal
 environment steps: each draws the configurations in another order, trains them rung by rung on as
 many seeds as its policy says, and is stopped by ASHA; then its best three are compared on test
-seeds.
-What counts is the true return of the configuration that it names: the mean of its final scores on
-seeds that neither saw. Which seeds those are, differs between repetitions.
+seeds. What counts is the true return of the configuration that it names: the mean of its final
+scores on seeds that neither saw. Which seeds those are, differs between repetitions.
 """
 
 from __future__ import annotations

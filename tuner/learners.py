@@ -5,7 +5,7 @@ On several environments at once each is a `suite.SuiteAgent`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from rltune.agents.config import config_dict
@@ -50,7 +50,7 @@ def config_class(agent: str) -> type[Any]:
 def check_fit(
     agent: str,
     env: str,
-    config: Mapping[str, Any],
+    configs: Sequence[Mapping[str, Any]],
     env_kwargs: Mapping[str, Any],
     *,
     has_data: bool,
@@ -62,11 +62,11 @@ def check_fit(
     if agent.startswith(RLLIB):
         from rltune import rllib
 
-        rllib.check_fit(agent, env, config, env_kwargs, has_data=has_data)
+        rllib.check_fit(agent, env, configs, env_kwargs, has_data=has_data)
     else:
         from rltune.agents.fit import check_fit as check_ours
 
-        check_ours(agent, env, config, env_kwargs)
+        check_ours(agent, env, configs, env_kwargs)
 
 
 def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:

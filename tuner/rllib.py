@@ -15,7 +15,7 @@ import math
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,19 +132,19 @@ class Policy:
 def check_fit(
     algorithm: str,
     env: str,
-    config: Mapping[str, Any],
+    configs: Sequence[Mapping[str, Any]],
     env_kwargs: Mapping[str, Any],
     *,
     has_data: bool,
 ) -> None:
     """See `learners.check_fit`; building the algorithm would take seconds."""
     spaces = fitting_spaces(algorithm, env, env_kwargs)
-    if "input_" in config:
+    for path in {config["input_"] for config in configs if "input_" in config}:
         from rltune.rllib_offline import check_given, read_steps
 
-        check_given(algorithm_name(algorithm), config["input_"])
+        check_given(algorithm_name(algorithm), path)
         if has_data:
-            read_steps(config["input_"], *spaces)
+            read_steps(path, *spaces)
 
 
 def fitting_spaces(

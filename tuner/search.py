@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import threading
@@ -258,8 +257,8 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     if is_suite(spec.env):
         check_together(controls, spec.env_kwargs)
     here = not is_elsewhere(spec.address)
-    for env, config in itertools.product(environments(spec.env), configs):
-        check_fit(spec.agent, env, config, spec.env_kwargs, has_data=here)
+    for env in environments(spec.env):
+        check_fit(spec.agent, env, configs, spec.env_kwargs, has_data=here)
     against.check(spec)
     others = [goal.direction for goal in against.goals_of(spec)[1:]]
     options = spec.sampler_options

@@ -50,20 +50,21 @@ OWN = f"{__name__}:Env"
 )
 def test_what_does_not_fit_is_told(agent: str, env: str, kwargs: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as error:
-        check_fit(agent, env, {}, kwargs)
+        check_fit(agent, env, [{}], kwargs)
     assert said in str(error.value)
 
 
 @pytest.mark.parametrize("agent", ["a2c", "acer", "dqn", "ppo", "sac", "trpo"])
 def test_what_fits_passes(agent: str) -> None:
-    check_fit(agent, "CartPole-v1", {})
+    check_fit(agent, "CartPole-v1", [{}, {"net_arch": [8]}])
 
 
 def test_memory_makes_no_odds() -> None:
-    check_fit("dqn", "CartPole-v1", {"buffer_size": 10**15})
+    check_fit("dqn", "CartPole-v1", [{"buffer_size": 10**15}])
 
 
 def test_a_simulator_that_fails_is_left_to_the_trials() -> None:
     closed = Env.closed
-    check_fit("ppo", OWN, {}, {"error": RuntimeError("no licence")})
-    assert Env.closed == closed + 1
+    configs: list[dict[str, Any]] = [{}, {"gamma": 0.5}]
+    check_fit("ppo", OWN, configs, {"error": RuntimeError("no licence")})
+    assert Env.closed == closed + 1  # one environment serves both
