@@ -401,7 +401,7 @@ def pictures(results: Path, images: Path) -> None:
                     continue
                 curves = np.array([filled(row["curve"]) for row in group[library]], float)
                 at = (np.arange(BINS) + 0.5) / BINS * budget / 1000
-                label = f"{library}, {len(curves)} seeds"
+                label = f"{library}, {len(curves)} seed{'s' * (len(curves) > 1)}"
                 axis.plot(at, np.nanmean(curves, 0), color=colour, label=label)
                 axis.fill_between(
                     at, np.nanmin(curves, 0), np.nanmax(curves, 0), color=colour, alpha=0.15, lw=0
