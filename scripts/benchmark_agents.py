@@ -83,8 +83,8 @@ COMPARISONS = [
     Comparison("HalfCheetah-v5", "ppo", 300_000, 3),
     Comparison("HalfCheetah-v5", "trpo", 300_000, 3),
     Comparison("HalfCheetah-v5", "sac", 50_000, 3),
-    Comparison("HalfCheetah-v5", "td3", 50_000, 3),
-    Comparison("ALE/Pong-v5", "dqn", 300_000, 1),
+    Comparison("HalfCheetah-v5", "td3", 50_000, 8),
+    Comparison("ALE/Pong-v5", "dqn", 300_000, 2),
     Comparison("ALE/Pong-v5", "ppo", 300_000, 1),
 ]
 # With the ancestor's setting xagents had a mean reward of 250 after 376,832 steps.

@@ -383,6 +383,33 @@ def test_a_delayed_reward_is_found(kind: str) -> None:
 # ----------------------------------------------------------------------------- Stable-Baselines3
 
 LAYERS = {"torso.0": "q_net.0", "advantage.layers.0": "q_net.2", "advantage.layers.1": "q_net.4"}
+IMAGE_LAYERS = {
+    **{f"encoder.layers.{i}": f"features_extractor.cnn.{i}" for i in (0, 2, 4)},
+    "advantage.layers.0": "features_extractor.linear.0",
+    "advantage.layers.1": "q_net.0",
+}
+
+
+class Snow(gymnasium.Env[Any, Any]):
+    """Random pictures and rewards; now and then an episode ends."""
+
+    observation_space = spaces.Box(0, 255, (36, 36), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def _look(self) -> Any:
+        return self.np_random.integers(0, 256, (36, 36), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._look(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._look(), float(action), self.np_random.random() < 0.1, False, {}
+
+
+def stacked_snow() -> gymnasium.Env[Any, Any]:
+    limited = gymnasium.wrappers.TimeLimit(Snow(), 10)
+    return gymnasium.wrappers.FrameStackObservation(limited, 4)
 
 
 @pytest.mark.parametrize(
@@ -391,6 +418,7 @@ LAYERS = {"torso.0": "q_net.0", "advantage.layers.0": "q_net.2", "advantage.laye
         {},
         {"tau": 0.3, "target_update_interval": 2, "gradient_steps": -1, "max_grad_norm": 0.5},
         {"n_step": 3, "train_freq": 5, "learning_rate": 5e-3},
+        {"images": True, "learning_rate": 1e-4, "gradient_steps": 1},
     ],
 )
 def test_updates_are_those_of_sb3(changes: dict[str, Any]) -> None:
@@ -403,17 +431,19 @@ def test_updates_are_those_of_sb3(changes: dict[str, Any]) -> None:
         max_grad_norm=10.0, exploration_final_eps=0.2,
     )  # fmt: skip
     settings.update(changes)
+    images = settings.pop("images", False)
     total = 400  # the ring goes round
     config = make_config(DQNConfig, {**settings, "n_envs": 1, "net_arch": [64, 64]})
     settings["n_steps"] = settings.pop("n_step", 1)
     # Short episodes: terminations and time limits both occur.
-    env = gymnasium.make("CartPole-v1", max_episode_steps=10)
-    theirs = sb3.DQN("MlpPolicy", env, seed=0, device="cpu", **settings)
+    env = stacked_snow() if images else gymnasium.make("CartPole-v1", max_episode_steps=10)
+    policy = "CnnPolicy" if images else "MlpPolicy"
+    theirs = sb3.DQN(policy, env, seed=0, device="cpu", **settings)
     ours = DQN(config, Spaces(theirs.observation_space, theirs.action_space, 1), seed=0)
     pairs = [
         (own.state_dict()[f"{a}.{kind}"], other.state_dict()[f"{b}.{kind}"])
         for own, other in ((ours.nets, theirs.q_net), (ours.target.module, theirs.q_net_target))
-        for a, b in LAYERS.items()
+        for a, b in (IMAGE_LAYERS if images else LAYERS).items()
         for kind in ("weight", "bias")
     ]
     with torch.no_grad():
@@ -453,7 +483,8 @@ def test_updates_are_those_of_sb3(changes: dict[str, Any]) -> None:
         train(gradient_steps, batch_size)
         ours.update(memory, theirs.num_timesteps / total)
         for own, other in pairs:
-            torch.testing.assert_close(own, other, atol=2e-6, rtol=0)
+            # Adam makes steps of the rounding errors of gradients that are all but 0.
+            torch.testing.assert_close(own, other, atol=2e-5 if images else 2e-6, rtol=0)
         assert ours.epsilon == pytest.approx(theirs.exploration_rate)
         compared.append(theirs.num_timesteps)
 
