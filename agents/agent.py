@@ -22,6 +22,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
+from rltune.agents.replay import ReplayMemory
 from rltune.agents.seen import Parts
 
 Array = NDArray[Any]
@@ -418,7 +419,9 @@ class Agent:
         progress.updates += 1
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:
-            progress.diverged = f"non-finite {broken[0]} at {progress.env_steps:,} env_steps"
+            progress.diverged = (
+                f"non-finite {broken[0]} at {progress.env_steps:,} env_steps{_blame(self.memory)}"
+            )
         else:
             tally.add(metrics)
 
@@ -573,6 +576,22 @@ class Agent:
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
+
+
+def _blame(memory: Any) -> str:
+    """Return what to add where the environment gave numbers that are none: the memory holds them.
+
+    Looked for when a training has come to nothing: with every step, it would cost too much.
+    """
+    frames = memory.observations.frames if isinstance(memory, ReplayMemory) else None
+    held = {
+        "an observation": getattr(memory, "obs", frames),
+        "a reward": getattr(memory, "reward", None),
+    }
+    bad = [
+        name for name, array in held.items() if array is not None and not np.isfinite(array).all()
+    ]
+    return f": the environment gave {' and '.join(bad)} with NaN or infinity in it" if bad else ""
 
 
 def resolve_device(device: str, spaces: Spaces) -> str:

@@ -43,13 +43,12 @@ if TYPE_CHECKING:
     from rltune.deadlines import TournamentTime
     from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
-    from rltune.launch import Failure
     from rltune.rundir import RunDir
     from rltune.search_view import SearchView
     from rltune.spec import SearchSpec
     from rltune.study import SearchStudy, TrialRecord
     from rltune.tracking import Tracker
-    from rltune.trainable import Change, Result, Task
+    from rltune.trainable import Change, Failure, Result, Task
 
 
 # A worker that has not reported for so long hangs: seconds, and times the longest that one has
@@ -388,8 +387,6 @@ class Driver:
 
     def on_retry(self, job: str, failure: Failure) -> None:
         """Note a failure that is tried again from the checkpoint."""
-        if failure.metric_is_missing:
-            self._lacks_metric("--metric", failure.reason.partition("Error: ")[2])
         if job in self.flights:
             flight = self.flights[job]
             if not flight.is_test:
@@ -401,7 +398,7 @@ class Driver:
     def on_failure(self, job: str, failure: Failure) -> None:
         """Record a job that failed for good; the search goes on."""
         if failure.metric_is_missing:
-            self._lacks_metric("--metric", failure.reason.partition("Error: ")[2])
+            self._lacks_metric("--metric", failure.reason.removeprefix("error: "))
         reason = self.hung.pop(job, failure.reason)
         if flight := self.flights.get(job):
             flight.traceback = failure.traceback

@@ -18,16 +18,15 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from rltune import cluster
-from rltune.agents.errors import ClusterError, MissingMetricError, StorageError, UserError
+from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.capacity import Resources, Room
 from rltune.deposit import Address, open_deposit
 from rltune.masking import masked_text
-from rltune.trainable import DEPOSIT, PAYLOAD, TASK, AgentTrainable, Result, Task
+from rltune.trainable import DEPOSIT, PAYLOAD, TASK, AgentTrainable, Failure, Result, Task
 
 IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -49,15 +48,6 @@ _TUNE_ENVIRONMENT = {
 
 WATCH_EVERY = 5.0  # seconds between looks at a cluster's nodes
 OUT_OF_MEMORY = "out of memory: the worker was killed"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a job failed: one line, and the traceback where there is one."""
-
-    reason: str
-    traceback: str
-    metric_is_missing: bool = False
 
 
 class Source(Protocol):
@@ -386,7 +376,11 @@ def _make_scheduler(here: _Here) -> Any:
         """Asks the source whether a trial goes on; it is the first to see a result."""
 
         def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
-            done = here.call("on_result", _job_of(trial), result[PAYLOAD], failing=True)
+            came = result[PAYLOAD]
+            if isinstance(came, Failure):  # it would fail again, so Tune must not try
+                here.call("on_failure", _job_of(trial), came)
+                return str(TrialScheduler.STOP)
+            done = here.call("on_result", _job_of(trial), came, failing=True)
             return str(TrialScheduler.STOP if done else TrialScheduler.CONTINUE)
 
         def choose_trial_to_run(self, controller: Any) -> None:
@@ -461,4 +455,4 @@ def _explained(error: Any, cause: Any, text: str, node: str) -> Failure:
         reason = f"worker{where} died: its process was killed or crashed"
         return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
-    return Failure(f"error: {masked_text(last)}", text, isinstance(cause, MissingMetricError))
+    return Failure(f"error: {masked_text(last)}", text)

@@ -6,12 +6,15 @@ import bisect
 import platform
 import sys
 import time
+import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
+from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.deposit import Checkpoint
 from rltune.learners import with_config
+from rltune.masking import masked_text
 from rltune.objectives import metric_of, objective_of
 
 if TYPE_CHECKING:
@@ -75,6 +78,15 @@ class Result:
     restored: bool = False  # the last iteration before a restart, once more
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed: one line, and the traceback where there is one."""
+
+    reason: str
+    traceback: str
+    metric_is_missing: bool = False
+
+
 @dataclass
 class _State:
     """What a checkpoint remembers beside the agent."""
@@ -119,13 +131,23 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self._leave()
 
     def step(self) -> dict[str, Any]:
-        """Run one iteration."""
+        """Run one iteration; what only the user can mend is handed over instead of raised."""
+        try:
+            return {PAYLOAD: self._next()}
+        except UserError as error:
+            if isinstance(error, StorageError) or isinstance(error.__cause__, OSError):
+                raise  # the next try may do better
+            text = masked_text(traceback.format_exc())
+            missing = isinstance(error, MissingMetricError)
+            return {PAYLOAD: Failure(f"error: {masked_text(str(error))}", text, missing)}
+
+    def _next(self) -> Result:
+        """Return the next result, or the last one before a restart once more."""
         if self.agent is None:
             self.agent = self._make_agent()
             known = bisect.bisect_right(self.task["points"], self.task["since"])
             if self.state.last is not None and self.state.last["iteration"] > known:
-                again = {**self.state.last, "restored": True, "out_of_time": False}
-                return {PAYLOAD: Result(**again)}
+                return Result(**{**self.state.last, "restored": True, "out_of_time": False})
         try:
             self.agent = with_config(self.agent, self.task["config"], self.task["changes"])
             result = self._iterate(self.agent)
@@ -138,7 +160,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         ends = result.finished or result.out_of_time or self.may_end
         if ends or self._checkpoint_is_due():
             self._save()
-        return {PAYLOAD: result}
+        return result
 
     def _make_agent(self) -> AnyAgent:
         from rltune.agents.controls import Controls

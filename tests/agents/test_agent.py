@@ -152,8 +152,25 @@ def test_a_nan_is_noticed() -> None:
     assert chunk.env_steps == 32
     assert chunk.diverged
     assert chunk.diverged.startswith("non-finite")
-    assert chunk.diverged.endswith("at 32 env_steps")
+    said = "at 32 env_steps: the environment gave a reward with NaN or infinity in it"
+    assert chunk.diverged.endswith(said)
     assert agent.learn(1000).diverged == chunk.diverged
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [("dqn", {"learning_starts": 8, "batch_size": 8}), ("acer", {"n_steps": 8})],
+)
+def test_a_nan_of_the_environment_is_told_from_others(kind: str, config: dict[str, int]) -> None:
+    theirs = Agent(kind, "toy_envs:Broken", config, total_timesteps=1000).learn(1000)
+    assert theirs.diverged
+    assert theirs.diverged.endswith("the environment gave a reward with NaN or infinity in it")
+    broken = Agent(kind, "CartPole-v1", config, total_timesteps=1000)
+    for weights in broken.algorithm.learner.parameters:
+        weights.data.fill_(torch.nan)
+    ours = broken.learn(1000)
+    assert ours.diverged
+    assert ours.diverged.endswith("env_steps")
 
 
 def test_episodes_and_rewards_are_reported() -> None:

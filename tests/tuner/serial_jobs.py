@@ -11,7 +11,7 @@ import pytest
 def run_here(patch: pytest.MonkeyPatch) -> None:
     """Run the jobs one after the other, from now on."""
     from rltune import capacity, launch
-    from rltune.trainable import PAYLOAD, TASK, AgentTrainable
+    from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Failure
 
     def run_jobs(source: Any, *args: Any, **kwargs: Any) -> None:
         while not source.exhausted() and not source.should_stop():
@@ -23,7 +23,9 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                 try:
                     result = worker.step()[PAYLOAD]
                 except Exception as error:
-                    source.on_failure(task["job"], launch._explained(error, error, ""))
+                    result = launch._explained(error, error, "", "")
+                if isinstance(result, Failure):
+                    source.on_failure(task["job"], result)
                     break
                 if source.on_result(task["job"], result) or source.should_stop():
                     worker.cleanup()

@@ -21,7 +21,7 @@ from ray.exceptions import AuthenticationError
 from rltune.agents.errors import ClusterError, StorageError
 from rltune.cli import main
 from rltune.driver import Driver
-from rltune.launch import Failure
+from rltune.trainable import Failure
 from searching import HERE, POPULATION, SPACE, check_history, search
 from serial import Serial
 
@@ -57,7 +57,7 @@ def has_changed(run: Path) -> bool:
 
 
 def test_failures_end_one_trial_each(tmp_path: Path) -> None:
-    modes = ["nan", "raise", "kill", "raise_once", "kill_once"]
+    modes = ["nan", "raise", "kill", "raise_once", "kill_once", "mistake"]
     space = {
         **SPACE,
         "fixed": {"at": 40},
@@ -75,6 +75,10 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
     assert by_mode["raise"]["retries"] == 1
     assert by_mode["kill"]["state"] == "FAIL"
     assert by_mode["kill"]["reason"].startswith("worker died")
+    assert by_mode["mistake"]["state"] == "FAIL"
+    assert by_mode["mistake"]["reason"] == "error: no such thing; write another"
+    assert "Traceback" in by_mode["mistake"]["traceback"]
+    assert by_mode["mistake"]["retries"] == 0  # only the user can mend it
     for once in ("raise_once", "kill_once"):
         assert by_mode[once]["state"] != "FAIL"
         assert by_mode[once]["retries"] == 1

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import AgentConfig, hp
+from rltune.agents.errors import UserError
 
 
 class ToyEnv(gymnasium.Env[Any, Any]):
@@ -74,6 +75,7 @@ class ToyConfig(AgentConfig):
         "ok",
         choices=(
             *("ok", "nan", "raise", "raise_once", "kill", "kill_once", "hang", "hang_once", "hog"),
+            "mistake",
             *SICK,
         ),
         help="how it fails",
@@ -147,6 +149,8 @@ class ToyAgent(Algorithm[ToyConfig]):
                     while True:
                         hoard.append(np.ones(1 << 27, np.uint8))
                         time.sleep(0.05)
+                if self.config.mode == "mistake":
+                    raise UserError("no such thing; write another")
                 if self.config.mode.startswith("hang"):
                     time.sleep(10_000)
                 if self.config.mode.startswith("raise"):
