@@ -52,7 +52,7 @@ def _initialise_layer(
     if layer.bias is None:
         return
     if rule == "torch":
-        bound = 1 / math.sqrt(layer.weight[0].numel())
+        bound = 1 / math.sqrt(max(1, layer.weight[0].numel()))  # there may be nothing to see
         nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
     else:
         nn.init.zeros_(layer.bias)

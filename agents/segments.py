@@ -140,7 +140,7 @@ class SegmentMemory:
         slot, env = self._slot(age), np.arange(self.n_envs)
         cut = self.cut[slot, env]
         finals = [self.final_obs[int(slot[i]), int(i), int(t)] for i, t in np.argwhere(cut)]
-        final_obs = np.array(finals, self.obs.dtype).reshape(-1, *self.obs.shape[3:])
+        final_obs = np.array(finals, self.obs.dtype).reshape(len(finals), *self.obs.shape[3:])
 
         def tensor(array: Array) -> Tensor:
             return torch.from_numpy(array).to(device)

@@ -52,11 +52,13 @@ def learn(name: str, env: str, goal: float, budget: int, **config: Any) -> None:
 
 
 @EVERY
-def test_a_bandit_is_learned(name: str) -> None:
+@pytest.mark.parametrize("envs", [("Bandit", "BoxBandit"), ("unseen_bandit", "unseen_box_bandit")])
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_bandit_is_learned(name: str, envs: tuple[str, str]) -> None:
     if name in BOX_ONLY:
-        learn(name, "BoxBandit", 0.9, 4000)
+        learn(name, envs[1], 0.9, 4000)
     else:
-        learn(name, "Bandit", 1.0, 10_000)
+        learn(name, envs[0], 1.0, 10_000)
 
 
 # The best return is 8.

@@ -97,6 +97,27 @@ class BoxBandit(Bandit):
         return 1 - abs(float(action[0]) - 0.5)
 
 
+class Unseen(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Observations of no number at all."""
+
+    observation_space = spaces.Box(0, 1, (0,), np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        super().reset(**kwargs)
+        return np.zeros(0, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(0, np.float32), *super().step(action)[1:]
+
+
+def unseen_bandit() -> Any:
+    return Unseen(Bandit())
+
+
+def unseen_box_bandit() -> Any:
+    return Unseen(BoxBandit())
+
+
 class Chain(gymnasium.Env[Any, Any]):
     """Five steps to the right are worth 1; each step to the left 0.02, and it leads back."""
 
