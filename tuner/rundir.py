@@ -85,7 +85,7 @@ def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STOR
         if os.path.exists(path / "run.yaml"):
             return path
     for path in places:
-        if os.path.exists(path):  # not a run: whoever opens it says so
+        if _is_there(path):  # not a run: whoever opens it says so
             return path
     known = sorted(Path(storage).glob("*/run.yaml"), key=lambda file: file.stat().st_mtime)
     if text == "latest" and known:
@@ -93,6 +93,17 @@ def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STOR
     close = difflib.get_close_matches(text, [file.parent.name for file in known], n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else "give the path of a run directory."
     raise UserError(f"no run {text!r} here or in {os.fspath(storage)!r}; {hint}")
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is such a file, or raise PermissionError: later Pythons say no then."""
+    try:
+        path.stat()
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 # ----------------------------------------------------------------------------- the run directory
