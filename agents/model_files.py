@@ -86,13 +86,16 @@ def read_model(value: str, outputs: tuple[str, ...]) -> Model:
     if value.lstrip().startswith("["):
         return parse_model(value, outputs, "model")
     try:
-        return parse_model(Path(value).read_text(encoding="utf-8"), outputs, value)
+        text = Path(value).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"model file {value} does not exist") from None
     except UnicodeDecodeError:
         raise UserError(f"model file {value} is not a text") from None
     except OSError as error:
         raise UserError(f"model file {value} can't be read: {error.strerror}") from error
+    except ValueError as error:  # a null byte, half of a character
+        raise UserError(f"model {value!r} is no name of a file") from error
+    return parse_model(text, outputs, value)
 
 
 def parse_model(text: str, outputs: tuple[str, ...], source: str) -> Model:

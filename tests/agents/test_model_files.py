@@ -160,6 +160,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"--model: model: model file {path} {message}"):
             make_config(PPOConfig, {"model": str(path)}, "--model")
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(UserError, match="is no name of a file"):
+            read_model(name, ("",))
 
 
 @pytest.mark.parametrize(
