@@ -13,7 +13,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -163,7 +163,10 @@ def _unknown_id(env_id: str) -> UserError:
     names = {known.lower(): known for known in newest}
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {newest[names[close[0]]]!r}?" if close else "no known id is close to it."
-    return UserError(f"unknown environment {env_id!r}; {hint} Your own is written 'module:Class'.")
+    return UserError(
+        f"unknown environment {env_id!r}; {hint} Your own is written 'module:Class', one that a "
+        f"package registers 'package:{env_id}'."
+    )
 
 
 def _unversioned(env_id: str) -> str:
@@ -276,10 +279,10 @@ def _check_action_space(env: str, space: spaces.Space[Any]) -> None:
 def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> Env:
     """Flatten, stack frames, and bring the channels of an image to the front, where needed."""
     if not isinstance(made.observation_space, spaces.Box):
-        if not made.observation_space.is_np_flattenable:
+        if unfit := _unfit(made.observation_space):
             raise UserError(
-                f"environment {env!r}: observations in a {type(made.observation_space).__name__} "
-                "space cannot be made a vector; wrap the environment so that it gives a Box"
+                f"environment {env!r}: observations{unfit} can't be made a vector; name a function "
+                "of yours, 'module:function', that returns it in a wrapper which leaves that out"
             )
         made = gymnasium.wrappers.FlattenObservation(made)
     frame = cast("tuple[int, ...]", made.observation_space.shape)
@@ -288,6 +291,22 @@ def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> E
     elif len(frame) == 1:
         return made
     return _Layout(made, image_layout(frame, made.observation_space.dtype, small_images))
+
+
+def _unfit(space: spaces.Space[Any], where: str = "") -> str:
+    """Return where the space, or the first of its parts that is so, has no fixed length, or ""."""
+    parts: Iterable[tuple[Any, spaces.Space[Any]]] = ()
+    if isinstance(space, spaces.Dict):
+        parts = space.spaces.items()
+    elif isinstance(space, spaces.Tuple):
+        parts = enumerate(space.spaces)
+    for name, part in parts:
+        if unfit := _unfit(part, f"{where}[{name!r}]"):
+            return unfit
+    with contextlib.suppress(NotImplementedError):  # a space that gymnasium does not know
+        if space.is_np_flattenable:
+            return ""
+    return f"{where} (a {type(space).__name__})"
 
 
 def image_layout(frame: tuple[int, ...], dtype: Any, small: bool = False) -> str | None:

@@ -504,14 +504,27 @@ def test_channels_and_stacked_frames_are_where_they_should_be():
     np.testing.assert_array_equal(second[3:], expected.transpose(2, 0, 1))
 
 
-def test_observations_of_unknown_length_are_refused():
-    with pytest.raises(UserError, match=r"Sequence.*wrap"):
-        Envs(
-            own("WithSpaces"),
-            1,
-            seed=0,
-            env_kwargs={"observation": spaces.Sequence(spaces.Discrete(2))},
-        )
+class Mission(spaces.Space):
+    """A space that gymnasium does not know, such as MiniGrid's."""
+
+    def sample(self, mask=None, probability=None):
+        return "go to the red ball"
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (spaces.Sequence(spaces.Discrete(2)), "observations (a Sequence)"),
+        (spaces.Dict(view=IMAGE, mission=Mission()), "observations['mission'] (a Mission)"),
+        (
+            spaces.Dict(all=spaces.Tuple([IMAGE, spaces.Sequence(IMAGE)])),
+            "observations['all'][1] (a Sequence)",
+        ),
+    ],
+)
+def test_observations_that_are_no_vector_are_refused(space, said):
+    with pytest.raises(UserError, match=re.escape(f"{said} can't be made a vector")):
+        Envs(own("WithSpaces"), 1, seed=0, env_kwargs={"observation": space})
 
 
 def test_steps_do_not_share_memory():
@@ -623,7 +636,7 @@ def test_sticky_actions_are_those_of_the_id(atari, env, share):
         ("CartPole-v9", "write 'CartPole-v1'"),
         ("CartPole", "needs a version; write 'CartPole-v1'"),
         ("LunarLander-v2", "write 'LunarLander-v3'"),
-        ("Qqqq-v0", "module:Class"),
+        ("Qqqq-v0", "module:Class', one that a package registers 'package:Qqqq-v0'"),
         ("no_such_module:Env", "no module 'no_such_module'"),
         ("no_such_module:Env-v0", "no module 'no_such_module'"),
         (f"{__name__}:Countr", "did you mean 'Counter'"),
