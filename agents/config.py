@@ -18,7 +18,7 @@ from rltune.agents.errors import UserError, unknown
 from rltune.agents.model_files import Model, read_model
 from rltune.agents.schedules import LINEAR, parse_schedule
 
-# Names that CleanRL and RLlib users type, and what they are called here.
+# Names that users of CleanRL, RLlib and xagents type, and what they are called here.
 ALIASES = {
     "num_envs": "n_envs",
     "replay_buffer_size": "buffer_size",
@@ -55,6 +55,26 @@ ALIASES = {
     "target_network_update_freq": "target_update_interval",
     "num_steps_sampled_before_learning_starts": "learning_starts",
     "input_": "input",
+    "entropy_coef": "ent_coef",
+    "value_loss_coef": "vf_coef",
+    "grad_norm": "max_grad_norm",
+    "opt_epsilon": "optimizer_eps",
+    "lam": "gae_lambda",
+    "ppo_epochs": "n_epochs",
+    "mini_batches": "n_minibatches",
+    "buffer_max_size": "buffer_size",
+    "buffer_initial_size": "learning_starts",
+    "buffer_batch_size": "batch_size",
+    "epsilon_start": "exploration_initial_eps",
+    "epsilon_end": "exploration_final_eps",
+    "target_sync_steps": "target_update_interval",
+    "step_noise_coef": "noise_std",
+    "policy_noise_coef": "target_policy_noise",
+    "max_kl": "target_kl",
+    "cg_iterations": "cg_max_steps",
+    "critic_iterations": "n_critic_updates",
+    "ema_alpha": "average_decay",
+    "delta": "trust_region_delta",
 }
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import rltune.agents
 from rltune.agents.config import (
+    ALIASES,
     AgentConfig,
     canonical_name,
     config_dict,
@@ -55,11 +57,21 @@ def test_values_are_coerced() -> None:
         ("clip_param", "clip_range", 0.3),
         ("entropy_coeff", "ent_coef", 0.01),
         ("num_minibatches", "n_minibatches", 4),
+        ("mini-batches", "n_minibatches", 4),
+        ("value_loss_coef", "vf_coef", 0.3),
     ],
 )
 def test_aliases_are_accepted(alias: str, own: str, value: Any) -> None:
     assert canonical_name(PPOConfig, alias) == own
     assert getattr(make_config(PPOConfig, {alias: value}), own) == value
+
+
+def test_every_alias_means_a_hyperparameter_of_some_agent() -> None:
+    configs = [getattr(rltune.agents, name) for name in rltune.agents.__all__ if "Config" in name]
+    ours = {name for config in configs for name in hyperparameters(config)}
+    assert "cg_max_steps" in ours
+    assert set(ALIASES.values()) - ours == {"input"}  # RLlib's alone
+    assert not set(ALIASES) & ours
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def add_parser(subparsers: Any) -> None:
         "-n",
         "--total-timesteps",
         "--n-timesteps",
+        "--max-steps",
         "--budget",
         type=_number,
         metavar="STEPS",
@@ -102,17 +103,22 @@ def add_parser(subparsers: Any) -> None:
     )
     rules.add_argument(
         "--plateau-patience",
+        "--plateau-reduce-patience",
         type=_number,
         metavar="N",
         help="lower the learning rate after so many episodes without a new best mean reward",
     )
-    rules.add_argument("--plateau-factor", type=float, help="by this factor; default: 0.9")
+    rules.add_argument(
+        "--plateau-factor", "--plateau-reduce-factor",
+        type=float, help="by this factor; default: 0.9",
+    )  # fmt: skip
     rules.add_argument(
         "--early-stop-patience", type=_number, metavar="N", help="end after so many reductions"
     )
     rules.add_argument(
-        "--monitor-from", type=_number, metavar="STEPS", help="none of this before; default: 0"
-    )
+        "--monitor-from", "--divergence-monitoring-steps",
+        type=_number, metavar="STEPS", help="none of this before; default: 0",
+    )  # fmt: skip
     files = train.add_argument_group("files and tracking")
     files.add_argument("--name", help="of the run; default: agent, environment, date")
     files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
