@@ -151,12 +151,14 @@ class DDPG(Algorithm[DDPGConfig]):
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
         n = len(obs)
-        if explore:
+        if explore and self.acted < self.config.learning_starts:
+            action = self.scale.random(n, self.generator)
+        else:
+            action = self.nets.actor(torch.from_numpy(obs).to(self.device))
+        if (
+            explore
+        ):  # random actions have noise, too: some then lie on the bounds, where policies go
             self.acted += n
-            if self.acted - n < self.config.learning_starts:
-                return self.scale.to_space(self.scale.random(n, self.generator))
-        action = self.nets.actor(torch.from_numpy(obs).to(self.device))
-        if explore:
             action = (action + self.noise.draw(n, self.generator)).clamp(-1, 1)
         return self.scale.to_space(action)
 

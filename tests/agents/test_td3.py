@@ -119,3 +119,22 @@ def test_pendulum_is_learned(agent: Any) -> None:
     whole = Agent(agent, "Pendulum-v1", config, total_timesteps=8000)
     whole.learn(8000)
     assert whole.evaluate(20).mean > -300
+
+
+def test_actions_before_learning_are_distributed_like_sb3s() -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    n = 6000
+    reference = sb3.TD3("MlpPolicy", "Pendulum-v1", buffer_size=10, seed=0, device="cpu")
+    noise = NormalActionNoise(np.zeros(1), np.full(1, 0.4))
+    theirs = np.array([reference._sample_action(n, noise)[0] for _ in range(n)])
+    values = {"learning_starts": n, "noise_std": 0.4}
+    ours = Agent("td3", "Pendulum-v1", values, total_timesteps=n, seed=0, device="cpu").algorithm
+    actions = np.array([ours.act(np.zeros((1, 3), np.float32), explore=True) for _ in range(n)])
+    for bound in (-2, 2):  # where the noise pushed them
+        share = np.isclose(theirs, bound).mean()
+        assert share > 0.05
+        assert np.isclose(actions, bound).mean() == pytest.approx(share, abs=0.02)
+    inside = [np.histogram(a, 10, (-1.99, 1.99))[0] / n for a in (actions, theirs)]
+    np.testing.assert_allclose(*inside, atol=0.02)
