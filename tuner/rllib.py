@@ -305,8 +305,11 @@ class RLlibAgent:
         sums: dict[str, list[float]] = {}
         updates = 0
         while not self._is_done(until):
-            with _silent():
-                result = self._rllib.train()
+            try:
+                result = self._iterate()
+            except NotFiniteError as error:
+                self.diverged = f"after {self.env_steps:,} env_steps, {error}"
+                break
             self.env_steps += _env_steps(result)
             for value, length in self._episodes:
                 self.monitor.episode(value, self.env_steps)
@@ -334,6 +337,16 @@ class RLlibAgent:
             diverged=self.diverged,
             updates=updates,
         )
+
+    def _iterate(self) -> Any:
+        """Run an iteration of RLlib; what an environment raises comes as it was raised."""
+        try:
+            with _silent():
+                return self._rllib.train()
+        except RuntimeError as error:
+            if error.args or error.__cause__ is None:
+                raise
+            raise error.__cause__ from None  # RLlib put an empty error around it
 
     def evaluate(
         self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
@@ -448,9 +461,38 @@ class RLlibAgent:
         self._closing.close()
 
 
+class NotFiniteError(Exception):
+    """The environment gave numbers that are none."""
+
+
+class Finite(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Ends a training on observations or rewards of which RLlib's samplers only break.
+
+    Raises:
+        NotFiniteError: from ``reset`` and ``step``.
+    """
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(**options)
+        self._check("an observation", obs)
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._check("an observation", obs)
+        self._check("a reward", reward)
+        return obs, reward, terminated, truncated, info
+
+    def _check(self, what: str, value: Any) -> None:
+        if not np.isfinite(value).all():
+            raise NotFiniteError(f"the environment gave {what} with NaN or infinity in it")
+
+
 def _training_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Return an environment as our own agents see it, which counts its episodes."""
-    made = make_env(config["env"], env_kwargs=config["kwargs"])
+    made: gymnasium.Env[Any, Any] = Finite(make_env(config["env"], env_kwargs=config["kwargs"]))
     if made.observation_space.dtype != np.float32:
         made = gymnasium.wrappers.DtypeObservation(made, np.float32)
     return gymnasium.wrappers.RecordEpisodeStatistics(made)

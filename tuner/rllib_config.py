@@ -273,7 +273,14 @@ def _find_input(config: Any) -> None:
 
 
 def quiet() -> None:
-    """Keep RLlib's warnings, of its own deprecations mostly, off the screen."""
-    for name in ("ray.rllib", "ray.tune", "ray._common"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    """Keep RLlib's warnings, of its own deprecations mostly, off the screen.
+
+    What it logs as an error it raises, too.
+    """
+    for name, level in (
+        ("ray.rllib", logging.CRITICAL),
+        ("ray.tune", logging.ERROR),
+        ("ray._common", logging.ERROR),
+    ):
+        logging.getLogger(name).setLevel(level)
     warnings.filterwarnings("ignore", module=r"ray\.|gymnasium\.")

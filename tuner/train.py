@@ -418,10 +418,9 @@ def print_result(result: TrainResult, say: Callable[[str], None] = print) -> Non
     """Say how a training ended, where its files are and what can be done with them."""
     path = _shown(result.path)
     if result.diverged:
-        say(
-            f"The training diverged: {result.diverged}; try a lower --learning-rate, or see "
-            "whether the environment gives NaN."
-        )
+        blamed = "the environment gave" in result.diverged
+        advice = "" if blamed else "; try a lower --learning-rate"
+        say(f"The training diverged: {result.diverged}{advice}.")
     elif result.interrupted:
         say(f"Stopped at {result.env_steps:,} env_steps; nothing is lost.")
     else:

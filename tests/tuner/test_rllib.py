@@ -85,6 +85,25 @@ class Goal(CartPoleEnv):
         return (*step, {"is_success": True})
 
 
+class Breaking(CartPoleEnv):
+    """Goes wrong in its tenth step."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.n = how, 0
+
+    def step(self, action: Any) -> Any:
+        self.n += 1
+        obs, reward, *rest = super().step(action)
+        if self.n < 10:
+            return obs, reward, *rest
+        if self.how == "raise":
+            raise ValueError("no more coal")
+        if self.how == "obs":
+            obs = np.full(4, np.inf, np.float32)
+        return obs, math.nan if self.how == "reward" else reward, *rest
+
+
 def record(folder: Path, env: str, n: int = 200, choose: Any = None) -> Path:
     """Write steps of random actions, or of those that are chosen, as RLlib names them."""
     made = gymnasium.make(env)
@@ -361,6 +380,23 @@ def test_a_loss_that_is_no_number_is_a_divergence(monkeypatch: pytest.MonkeyPatc
     assert chunk.diverged.startswith("non-finite vf_loss")
     assert agent.finished
     monkeypatch.undo()
+    agent.close()
+
+
+@pytest.mark.parametrize(("how", "said"), [("obs", "an observation"), ("reward", "a reward")])
+def test_numbers_that_are_none_are_the_environments(how: str, said: str) -> None:
+    agent = make(env="test_rllib:Breaking", env_kwargs={"how": how})
+    chunk = agent.learn(1000)
+    assert chunk.diverged is not None
+    assert chunk.diverged.endswith(f"the environment gave {said} with NaN or infinity in it")
+    assert agent.finished
+    agent.close()
+
+
+def test_what_an_environment_raises_is_told() -> None:
+    agent = make(env="test_rllib:Breaking", env_kwargs={"how": "raise"})
+    with pytest.raises(ValueError, match="no more coal"):
+        agent.learn(1000)
     agent.close()
 
 
