@@ -237,7 +237,6 @@ class RLlibAgent:
 
         if not ray.is_initialized():
             self._closing.enter_context(ray_session())
-        quiet()
 
     def _build(self, device: str) -> Algorithm:
         from ray.rllib.utils.error import UnsupportedSpaceException
@@ -280,6 +279,7 @@ class RLlibAgent:
         except (ValueError, NotImplementedError, UnsupportedSpaceException) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{self.algorithm_spec} on {self.env!r}: {reason}") from error
+        quiet()  # again: building sets levels of its own
         _learn_in_turn(_learner(algorithm), seed)
         return algorithm
 
