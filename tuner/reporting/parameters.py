@@ -198,13 +198,20 @@ def _numbers(
 ) -> tuple[list[float], dict[int, str] | None]:
     """Return values to draw; choices as whole numbers, with what the numbers mean."""
     values = _start_values(column)
-    numeric = pd.to_numeric(values, errors="coerce")
+    numeric = values.map(_number)  # pandas 2's to_numeric drops the last digits of texts
     if "choice" not in about and numeric.notna().sum() == values.notna().sum():
         return numeric.tolist(), None
     choices = sorted({setting(value) for value in values.dropna()})
     places = {choice: place for place, choice in enumerate(choices, 1)}
     drawn = [float(places[setting(v)]) if v is not None and v == v else math.nan for v in values]
     return drawn, {place: choice for choice, place in places.items()}
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _placed(values: list[float], about: Mapping[str, Any]) -> tuple[list[float], dict[str, Any]]:
