@@ -80,7 +80,7 @@ COMPARISONS = [
     Comparison("LunarLander-v3", "ppo", 300_000, 15),
     Comparison("LunarLander-v3", "ppo", 1_000_000, 10),
     # The same question: fresh seeds of nearly all of it.
-    Comparison("LunarLander-v3", "ppo", 900_000, 10, first_seed=FRESH, planned=1_000_000),
+    Comparison("LunarLander-v3", "ppo", 900_000, 30, first_seed=FRESH, planned=1_000_000),
     Comparison("LunarLanderContinuous-v3", "sac", 60_000, 3),
     Comparison("LunarLanderContinuous-v3", "td3", 60_000, 3),
     Comparison("HalfCheetah-v5", "ppo", 300_000, 3),
