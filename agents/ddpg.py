@@ -155,10 +155,9 @@ class DDPG(Algorithm[DDPGConfig]):
             action = self.scale.random(n, self.generator)
         else:
             action = self.nets.actor(torch.from_numpy(obs).to(self.device))
-        if (
-            explore
-        ):  # random actions have noise, too: some then lie on the bounds, where policies go
+        if explore:
             self.acted += n
+            # Random actions have noise, too: some then lie on the bounds, where policies go.
             action = (action + self.noise.draw(n, self.generator)).clamp(-1, 1)
         return self.scale.to_space(action)
 
