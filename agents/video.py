@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from rltune.agents.agent import Agent, Evaluation
@@ -51,24 +52,25 @@ def play(
 
     Raises:
         UserError: nowhere to show it, no display, a format that can't be written, an environment
-            that can't be rendered.
+            that can't be rendered, or only with a package that is missing.
     """
     started = time.perf_counter()
     _check(window, video, frames)
-    envs = Envs(
-        agent.env,
-        1,
-        seed=seed,
-        env_kwargs=agent.env_kwargs,
-        frame_stack=agent.config.frame_stack,
-        small_images=agent.config.reads_small_images(),
-        max_episode_steps=max_steps,
-        training=False,
-        autoreset=False,
-        render_mode="human" if window else "rgb_array",
-    )
     returns, lengths = [], []
     with ExitStack() as stack:
+        stack.enter_context(_drawing(agent.env))
+        envs = Envs(
+            agent.env,
+            1,
+            seed=seed,
+            env_kwargs=agent.env_kwargs,
+            frame_stack=agent.config.frame_stack,
+            small_images=agent.config.reads_small_images(),
+            max_episode_steps=max_steps,
+            training=False,
+            autoreset=False,
+            render_mode="human" if window else "rgb_array",
+        )
         stack.callback(envs.close)
         pace = delay if delay is not None else 1.0 / envs.steps_per_second
         sinks: list[Sink] = []
@@ -104,6 +106,18 @@ def has_display() -> bool:
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def _drawing(env: str) -> Iterator[None]:
+    """Name the package that is missing where an environment draws: to be trained it needs none."""
+    try:
+        yield
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        said = str(error)
+        if "pygame" in said:
+            said = 'that needs pygame: pip install "rltune[video]"'
+        raise UserError(f"environment {env!r} can't be drawn: {said}") from error
 
 
 def _play_episode(

@@ -83,7 +83,7 @@ COMPARISONS = [
     Comparison("LunarLanderContinuous-v3", "sac", 60_000, 3),
     Comparison("LunarLanderContinuous-v3", "td3", 60_000, 3),
     Comparison("HalfCheetah-v5", "ppo", 300_000, 3),
-    Comparison("HalfCheetah-v5", "trpo", 300_000, 3),
+    Comparison("HalfCheetah-v5", "trpo", 300_000, 8),
     Comparison("HalfCheetah-v5", "sac", 50_000, 3),
     Comparison("HalfCheetah-v5", "td3", 50_000, 8),
     Comparison("ALE/Pong-v5", "dqn", 300_000, 2),

@@ -145,6 +145,12 @@ class Search:
                 sys.exit(f"{self.name}: no {pattern!r} in {self.log.read_text()[-2000:]}")
             time.sleep(0.5)
 
+    def goes_on(self) -> bool:
+        """Return whether there is something left to do; what a fault has ended is resumed."""
+        if not self.running and self.process.returncode:
+            self.resume()
+        return self.running
+
     def finish(self, seconds: float) -> None:
         """Wait for its end; what a fault has ended is resumed."""
         until = time.monotonic() + seconds
@@ -220,30 +226,29 @@ def drivers(name: str) -> list[Any]:
     return found
 
 
-def soak(minutes: float, rng: random.Random) -> None:
-    """A long search, and a random fault every minute until the time is up."""
+def soak(minutes: float, trials: int, rng: random.Random) -> None:
+    """A random fault every minute until the time is up, while one search follows the other."""
     cluster("nodes", "3", "240")
-    trials = round(minutes * 5)
-    search = Search(f"soak-{time.time():.0f}", trials=trials, budget=40_000)
-    search.wait_for("env-steps/s|trial .* finished", 180)
-    until, done = time.monotonic() + 60 * minutes, []
-    memory, files = [], []
-    while time.monotonic() < until and (search.running or search.resumes < 20):
-        if not search.running:
-            if search.process.returncode == 0:
-                break
-            search.resume()
-        fault, node = rng.choice(list(FAULTS)), rng.choice(WORKERS)
-        FAULTS[fault](node)
-        done.append(fault)
-        for driver in drivers(search.name):
-            memory.append(driver.memory_info().rss // 2**20)
-            files.append(driver.num_fds())
-        print(f"{fault} on node {node}", memory[-1:], files[-1:], flush=True)
-        time.sleep(rng.uniform(30, 60))
-    search.finish(3600)
-    note({"fault": "soak", "minutes": minutes, "faults": done, "memory_mb": memory,
-          "files": files, **search.outcome()})  # fmt: skip
+    until, faults, outcomes = time.monotonic() + 60 * minutes, [], []
+    samples: dict[int, list[tuple[int, int]]] = {}  # each driver's MB and open files
+    while time.monotonic() < until:
+        search = Search(f"soak-{time.time():.0f}", trials=trials, budget=40_000)
+        search.wait_for("env-steps/s|trial .* finished", 180)
+        while time.monotonic() < until and search.goes_on():
+            fault, node, begun = rng.choice(list(FAULTS)), rng.choice(WORKERS), time.monotonic()
+            FAULTS[fault](node)
+            faults.append(fault)
+            while time.monotonic() < begun + 60 and search.goes_on():
+                time.sleep(5)
+            for driver in drivers(search.name):
+                sample = driver.memory_info().rss // 2**20, driver.num_fds()
+                samples.setdefault(driver.pid, []).append(sample)
+            print(f"{fault} on node {node}", list(samples.values())[-1:], flush=True)
+        search.finish(3600)
+        outcomes.append(search.outcome())
+        print(outcomes[-1], flush=True)
+    note({"fault": "soak", "minutes": minutes, "faults": faults, "searches": outcomes,
+          "memory_mb_and_files": list(samples.values())})  # fmt: skip
 
 
 def main() -> None:
@@ -251,13 +256,14 @@ def main() -> None:
     parser.add_argument("what", choices=["one", "soak"])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--trials", type=int, default=200, help="in each search of a soak")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rng = random.Random(args.seed)
     cluster("up")
     try:
         if args.what == "soak":
-            soak(args.minutes, rng)
+            soak(args.minutes, args.trials, rng)
         else:
             for fault in args.faults or FAULTS:
                 one(fault, rng)

@@ -91,6 +91,31 @@ def test_updates_are_those_of_sb3(changes: dict[str, Any], monkeypatch: pytest.M
     assert (ours.actor_learner.flat - start).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("learning_starts", [0, 10_000])
+def test_actions_are_distributed_like_sb3s(learning_starts: int) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    n = 6000
+    theirs = sb3.SAC(
+        "MlpPolicy",
+        "Pendulum-v1",
+        learning_starts=learning_starts,
+        buffer_size=10,
+        seed=0,
+        device="cpu",
+        policy_kwargs={"net_arch": [16, 16]},
+    )
+    config = make_config(SAC.Config, {**SMALL, "learning_starts": learning_starts})
+    ours = SAC(config, Spaces(theirs.observation_space, theirs.action_space, 1), seed=1)
+    copy_from_sb3(pairs(ours, theirs))
+    obs = np.array([[0.6, 0.8, 3.0]], np.float32)
+    theirs._last_obs = obs
+    expected = np.array([theirs._sample_action(learning_starts)[0] for _ in range(n)])
+    actions = np.array([ours.act(obs, explore=True) for _ in range(n)])
+    assert expected.std() > 0.5
+    shares = [np.histogram(a, 10, (-2, 2))[0] / n for a in (actions, expected)]
+    np.testing.assert_allclose(*shares, atol=0.025)
+
+
 CHOICES = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3)]
 
 

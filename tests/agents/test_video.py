@@ -192,3 +192,13 @@ def test_missing_ffmpeg_names_the_extra(tmp_path, monkeypatch):
     ):
         pass
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("options", [{"video": "a.gif"}, {"window": True}])
+def test_missing_pygame_names_the_extra(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.setitem(__import__("sys").modules, "pygame", None)
+    with pytest.raises(UserError, match=r"'CartPole-v1' can't be drawn.*rltune\[video\]"):
+        play(agent("CartPole-v1"), **options)
+    assert os.listdir(tmp_path) == []

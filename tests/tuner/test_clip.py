@@ -79,3 +79,12 @@ def test_a_page_does_not_carry_a_large_clip(run: RunDir, monkeypatch: pytest.Mon
     assert clip.embedded(run.path) is not None
     monkeypatch.setattr(clip, "LARGEST", 99)
     assert clip.embedded(run.path) is None
+
+
+def test_what_is_missing_for_a_clip_is_said(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(run: Path) -> Path:
+        raise UserError('needs pygame: pip install "rltune[video]"')
+
+    monkeypatch.setattr(clip, "record", record)
+    said = report_quietly(run.path).splitlines()
+    assert said[-1] == 'No clip of the winner: needs pygame: pip install "rltune[video]"'

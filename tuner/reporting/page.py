@@ -55,7 +55,9 @@ class Table:
         lines.append("|" + "|".join("---:" if c.number else "---" for c in self.columns) + "|")
         for row in self.rows:
             cells = [cell.replace("|", "\\|") for cell in row.cells]
-            lines.append("| " + " | ".join(f"**{c}**" if row.won else c for c in cells) + " |")
+            lines.append(
+                "| " + " | ".join(f"**{c}**" if row.won and c else c for c in cells) + " |"
+            )
         return "\n".join(lines)
 
 

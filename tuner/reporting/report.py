@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from rltune import importance
@@ -58,9 +57,13 @@ def report_quietly(path: str | os.PathLike[str]) -> str:
 
     Whatever goes wrong with it, the search has succeeded.
     """
-    with suppress(UserError, OSError):  # there may be no winner, or nothing to see
-        clip.record(path)
+    hint = ""
     try:
-        return f"\nReport  {report(path, pictures=False)}"
+        clip.record(path)
+    except (UserError, OSError) as error:  # there may be no winner, or nothing to see
+        if "pip install" in str(error):
+            hint = f"\nNo clip of the winner: {error}"
+    try:
+        return f"\nReport  {report(path, pictures=False)}{hint}"
     except Exception as error:
         return f"\nThe report could not be written: {type(error).__name__}: {error}"
