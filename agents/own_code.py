@@ -130,10 +130,24 @@ def _is_the_users(module_name: str) -> bool:
     file = getattr(sys.modules.get(module_name), "__file__", None)
     if file is None:
         return module_name == "__main__"
+    return not _is_installed(Path(file).resolve())
+
+
+def place_in_own_code(traceback: str) -> str:
+    """Return where a traceback was last in the user's own code: "mine.py, line 9", or ""."""
+    ours = Path(__file__).resolve().parent, Path(sys.modules["rltune"].__path__[0]).resolve()
+    for file, line in reversed(re.findall(r'File "([^"<]+)", line (\d+)', traceback)):
+        place = Path(file)
+        if not _is_installed(place) and not any(place.is_relative_to(one) for one in ours):
+            return f"{place.name}, line {line}"
+    return ""
+
+
+def _is_installed(place: Path) -> bool:
+    """Whether a file is part of Python or of an installed package."""
     paths = sysconfig.get_paths()
     folders = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib")]
-    place = Path(file).resolve()
-    return not (
+    return bool(
         {"site-packages", "dist-packages"} & set(place.parts)
         or any(place.is_relative_to(folder) for folder in folders)
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
+from rltune.agents.own_code import place_in_own_code
 from rltune.answer import label
 from rltune.by_hand import reason as by_hand
 from rltune.deadlines import Deadlines
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 # taken so far. Trials of one space differ 25-fold in price.
 HANGS_AFTER = 600.0
 HANGS_FACTOR = 30.0
+# So many trials with the same exception, before anything came of any: it is no chance.
+HOPELESS = 2
 LOOK_EVERY = 10.0  # seconds; more between two looks is time in which this process slept, too
 
 
@@ -406,7 +409,30 @@ class Driver:
                 self._end_test(flight, math.nan, reason)
             else:
                 self._end(self.underway[flight.task["number"]], "FAIL", reason)
+                if failure.traceback and reason == failure.reason:
+                    self._give_up_on(failure)
         self.leaving.pop(job, None)
+
+    def _give_up_on(self, failure: Failure) -> None:
+        """End the search when all of its trials so far have raised the same, without one result."""
+        trials = self.study.trials()
+        failed = [trial for trial in trials if trial.state == "FAIL"]
+        something = [trial for trial in trials if trial.intermediate]
+        something += [flight for flight in self.flights.values() if flight.env_steps]
+        if (
+            len(failed) < min(HOPELESS, self.spec.trials or HOPELESS)
+            or any(trial.reason != failure.reason for trial in failed)
+            or something
+        ):
+            return
+        numbers = " and ".join(str(trial.number) for trial in failed)
+        said = failure.reason.removeprefix("error: ")
+        where = place_in_own_code(failure.traceback)
+        self.write_trials_table(force=True)  # it has the traceback
+        raise UserError(
+            f"nothing works: trial {numbers} ended before any result with {said}"
+            f"{where and f' ({where})'}. Once that is mended, start the search anew."
+        )
 
     def on_slots(self, slots: int) -> None:
         """Run more jobs at once, or fewer: nodes have joined or left."""

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import rltune
 from ray.exceptions import AuthenticationError
-from rltune.agents.errors import ClusterError, StorageError
+from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.cli import main
 from rltune.driver import Driver
 from rltune.trainable import Failure
@@ -86,6 +86,15 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
     check_history(result.history())
     states = {t["state"] for _, t in trials.iterrows()}
     assert "RUNNING" not in states
+
+
+def test_what_never_works_ends_the_search(tmp_path: Path) -> None:
+    said = r"trial 0 and 1 ended before any result with KeyError: 'position' \(toy.py, line \d+\)"
+    with pytest.raises(UserError, match=said):
+        search(tmp_path, env="toy:BrokenEnv", trials=30, retries=0)
+    trials = rltune.open(tmp_path / "run").trials()
+    assert trials["state"].tolist()[:2] == ["FAIL", "FAIL"]
+    assert len(trials) < 5
 
 
 def test_who_has_not_reported_for_long_hangs(

@@ -57,6 +57,13 @@ class GoalEnv(ToyEnv):
         return (*step, {"is_success": np.float32(float(action[0]) > self.goal if last else 1.0)})
 
 
+class BrokenEnv(ToyEnv):
+    """Nobody can use it for long."""
+
+    def step(self, action: Any) -> Any:
+        raise KeyError("position")
+
+
 # What the metrics say of a policy that has come to nothing, by the mode.
 SICK: dict[str, dict[str, float]] = {
     "frozen": {},
