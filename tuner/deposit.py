@@ -82,11 +82,15 @@ class Checkpoint:
         self._mark = self._path.with_name(f".{self._path.name}.worker")
         self._worker = uuid.uuid4().hex
         self._claimed = False
-        if address is not None and _digest(Path(address.run)) != address.digest:
-            self._go_through(address)
+        self._look()
 
     def fetch(self) -> Path | None:
         """Return the file; None where there is none yet."""
+        if self._actor is None:
+            self._claim()
+            if self._path.exists():
+                return self._path
+            self._look()  # there is none, or the storage has just gone
         if self._actor is not None:
             mark = os.path.join(os.path.dirname(self._name), self._mark.name)
             _result(self._actor.put.remote(mark, self._worker.encode()))
@@ -94,9 +98,8 @@ class Checkpoint:
             if content is None:
                 return None
             self._path.write_bytes(content)
-        else:
-            self._claim()
-        return self._path if self._path.exists() else None
+            return self._path
+        return None
 
     def save(self, agent: AnyAgent) -> None:
         """Replace it by the agent's state.
@@ -118,6 +121,11 @@ class Checkpoint:
             agent.save(self._path)
         if self._actor is not None:
             _result(self._actor.put.remote(self._name, self._path.read_bytes()))
+
+    def _look(self) -> None:
+        """Go through the deposit where the run directory can't be seen."""
+        if self._address is not None and _digest(Path(self._address.run)) != self._address.digest:
+            self._go_through(self._address)
 
     def _claim(self) -> None:
         with contextlib.suppress(OSError, StorageError):  # saving will say what is wrong

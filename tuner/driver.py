@@ -417,12 +417,11 @@ class Driver:
         """End the search when all of its trials so far have raised the same, without one result."""
         trials = self.study.trials()
         failed = [trial for trial in trials if trial.state == "FAIL"]
-        something = [trial for trial in trials if trial.intermediate]
-        something += [flight for flight in self.flights.values() if flight.env_steps]
         if (
             len(failed) < min(HOPELESS, self.spec.trials or HOPELESS)
             or any(trial.reason != failure.reason for trial in failed)
-            or something
+            or any(trial.intermediate for trial in trials)
+            or any(flight.env_steps for flight in self.flights.values())
         ):
             return
         numbers = " and ".join(str(trial.number) for trial in failed)

@@ -169,7 +169,12 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         task = self.task
         file = self.checkpoint.fetch()
         if file is not None:
-            agent = agent_type(task["agent"], task["env"]).load(file, device=task["device"])
+            try:
+                agent = agent_type(task["agent"], task["env"]).load(file, device=task["device"])
+            except UserError:
+                if file.exists():
+                    raise
+                raise FileNotFoundError(f"{file} has gone") from None  # with its storage: try again
             self.state = _State(**agent.extra)
             self.saved_steps = agent.env_steps
             return agent

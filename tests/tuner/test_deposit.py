@@ -9,6 +9,9 @@ import pytest
 import ray
 from rltune.agents.errors import StorageError
 from rltune.deposit import Address, Checkpoint, Deposit, SupersededError, _digest
+from rltune.trainable import TASK, AgentTrainable
+from searching import POPULATION
+from serial import Serial
 
 
 class Agent:
@@ -98,6 +101,32 @@ def test_a_node_that_loses_the_storage_brings_it_there(
     alone = Checkpoint(str(run / "trials" / "3" / "checkpoint.pt"), None)
     with pytest.raises(StorageError, match="full"):
         alone.save(agent)  # type: ignore[arg-type]
+
+
+def test_storage_that_goes_before_the_first_look_is_no_new_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    monkeypatch.setattr(ray, "get_actor", lambda name: Handle(str(tmp_path / "gone")))
+    monkeypatch.setattr(ray, "get", lambda result: result)
+    before = checkpoint(run, _digest(run))
+    before.save(Agent(b"one"))  # type: ignore[arg-type]
+    mine = checkpoint(run, _digest(run))
+    run.rename(tmp_path / "gone")
+    fetched = mine.fetch()
+    assert fetched is not None
+    assert fetched.read_bytes() == b"one"
+
+
+def test_a_checkpoint_that_goes_while_it_is_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: None
+) -> None:
+    options = {name: value for name, value in POPULATION.items() if name != "name"}
+    task = Serial(tmp_path, **options).driver.next_job()
+    job = AgentTrainable({TASK: task})
+    monkeypatch.setattr(job.checkpoint, "fetch", lambda: tmp_path / "gone.pt")
+    with pytest.raises(FileNotFoundError, match="gone"):  # Tune tries again
+        job.step()
 
 
 def test_a_node_that_was_given_up_does_not_undo_the_progress_of_its_successor(
