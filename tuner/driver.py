@@ -409,7 +409,7 @@ class Driver:
                 self._end_test(flight, math.nan, reason)
             else:
                 self._end(self.underway[flight.task["number"]], "FAIL", reason)
-                if failure.traceback and reason == failure.reason:
+                if reason.startswith("error: "):  # no worker that died: that may be chance
                     self._give_up_on(failure)
         self.leaving.pop(job, None)
 
