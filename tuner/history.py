@@ -58,6 +58,7 @@ EPISODE_COLUMNS: dict[str, type] = {
 }
 ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 JOURNAL_ROWS, JOURNAL_SECONDS = 500, 10.0  # a journal becomes a part at the first of the two
+PATIENCE = 20.0  # seconds that a reader tries to keep up with a writer
 MERGE, LARGEST = 16, 256  # so many parts of equal width become one, up to this width
 
 
@@ -213,7 +214,8 @@ def _frame(table: pa.Table, last_key: str) -> pd.DataFrame:
 def _read(run: Path) -> tuple[pa.Table, pa.Table]:
     """Return the kept rows and the kept episodes."""
     history, episodes = run / "history", run / "episodes"
-    for remaining in reversed(range(20)):
+    until = time.monotonic() + PATIENCE
+    while True:
         try:
             parts, journals = _listing(history)
             episode_parts, _ = _listing(episodes)
@@ -226,7 +228,7 @@ def _read(run: Path) -> tuple[pa.Table, pa.Table]:
             ended = _concat(tables, lines, "episodes")
             break
         except FileNotFoundError:  # the writer has just replaced this file by a larger one
-            if not remaining:
+            if time.monotonic() > until:
                 raise
             time.sleep(0.01)
     rows = _kept(rows)
