@@ -160,7 +160,7 @@ class Search:
     def resume(self) -> None:
         """Go on with a search that has died."""
         self.resumes += 1
-        if self.resumes > 20:
+        if self.resumes > 100:  # twenty of a soak's faults take the head, and the search with it
             sys.exit(f"{self.name} does not end: {self.log.read_text()[-3000:]}")
         run = f"cd /tmp/mine && exec python -m rltune resume {SHARED}/runs/{self.name}"
         command = f"{run} --plain --no-report --address auto"
