@@ -80,7 +80,7 @@ class Evaluation:
     """Greedy episodes: their undiscounted returns, lengths, and the seconds they took.
 
     ``successes`` are those of the episodes of which the environment says it; ``metrics`` are what
-    else is known of them.
+    else is known of them; ``cut`` is how many had no time limit and did not end.
     """
 
     returns: list[float]
@@ -88,6 +88,7 @@ class Evaluation:
     seconds: float
     successes: list[bool] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    cut: int = 0
 
     @property
     def mean(self) -> float:
@@ -112,8 +113,11 @@ class Evaluation:
             "eval_episodes": len(self.returns),
             "eval_length": sum(self.lengths) / len(self.lengths),
         }
-        rate = self.success_rate
-        return {**columns, **({} if rate is None else {"success_rate": rate}), **self.metrics}
+        if (rate := self.success_rate) is not None:
+            columns["success_rate"] = rate
+        if self.cut:
+            columns["eval_cut"] = self.cut
+        return {**columns, **self.metrics}
 
 
 def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
@@ -147,6 +151,7 @@ def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: 
         lengths=[one.length for one in done],
         seconds=time.perf_counter() - started,
         successes=[one.success for one in done if one.success is not None],
+        cut=sum(envs.cuts(one) for one in done),
     )
 
 

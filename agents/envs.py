@@ -27,6 +27,8 @@ __all__ = ["Envs", "Finished", "Transition", "check_env_name", "episode_seed", "
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 SEED_BLOCK = 256
+# In steps, where neither training nor a time limit ends it; that of Atari games (108,000 frames).
+LONGEST_EPISODE = 27_000
 
 
 class Finished(NamedTuple):
@@ -90,9 +92,10 @@ class Envs:
         atari: the standard Atari preprocessing; None means for Atari games
         vectorization: "sync" (a loop in this process), "async" (a process each), "native" (the
             environment's own vector version), "envpool" (its C++ version, where it has one)
-        max_episode_steps: a time limit, where it is below the registered one
+        max_episode_steps: a time limit, where it is below the environment's own
         training: Atari only: clip rewards to their sign and end the learner's episode with a life.
             The game goes on, and the returns of episodes are always the game's own score.
+            When it is not training, `LONGEST_EPISODE` is the limit of those that have none.
         autoreset: begin the next episode where one ends; otherwise `reset` begins it
         render_mode: "human" for a window, "rgb_array" for `render`; only with "sync"
         small_images: images below 36 x 36, and those of bits, are images too, not vectors
@@ -135,6 +138,9 @@ class Envs:
             render_mode=render_mode,
             small_images=small_images,
         )
+        limit = self._backend.time_limit
+        self._is_cut = limit is None and vectorization == "sync" and not training and not atari
+        self._time_limit = LONGEST_EPISODE if self._is_cut else limit
         self.single_observation_space = self._backend.observation_space
         self.single_action_space = self._backend.action_space
         self._actions = _ActionEncoder(self.single_action_space)
@@ -160,8 +166,8 @@ class Envs:
         self._lengths += step.valid
         self._returns += step.reward
         terminated, truncated = step.terminated, step.truncated
-        if self._backend.time_limit is not None:
-            truncated |= self._lengths >= self._backend.time_limit
+        if self._time_limit is not None:
+            truncated |= self._lengths >= self._time_limit
         ended = (terminated | truncated).nonzero()[0]
         episodes = [self._finished(int(i)) for i in ended]
         self.obs = step.next_obs
@@ -176,6 +182,10 @@ class Envs:
         return Transition(
             action, reward, terminated, truncated, step.next_obs, self.obs, step.valid, episodes
         )
+
+    def cuts(self, episode: Finished) -> bool:
+        """Tell whether it ended for want of a time limit alone."""
+        return self._is_cut and episode.length >= LONGEST_EPISODE
 
     def _finished(self, i: int) -> Finished:
         return Finished(

@@ -50,7 +50,8 @@ def make_env(
 ) -> Env:
     """Return one environment with vectors or uint8 images, and its time limit.
 
-    ``max_episode_steps`` counts where it is below the registered limit.
+    ``max_episode_steps`` counts where it is below the environment's limit: the registered one, or
+    the ``max_episode_steps`` among ``env_kwargs`` that takes its place, as in gymnasium.
 
     ``env`` is a gymnasium id or ``module:Class`` (or ``module:function``) of the user's own.
     Raises `UserError` for an unknown name, a missing package or an unsupported space.
@@ -77,16 +78,16 @@ def build(
     small_images: bool = False,
 ) -> tuple[Env, int | None]:
     """Return the environment without a time limit, and the limit in steps (None: none)."""
-    kwargs = dict(env_kwargs or {})
+    kwargs, limit = split_limit(env, env_kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     if is_own(env):
-        made, limit = _make_own(env, kwargs), None
+        made = _make_own(env, kwargs)
         _check_env(env, made)
     else:
         spec = find_spec(env)
         made = _make_registered(spec, is_atari(env) if atari is None else atari, kwargs)
-        limit = spec.max_episode_steps
+        limit = limit or spec.max_episode_steps
     _check_action_space(env, made.action_space)
     unmasked = mask_to_info(made)
     is_masked = unmasked is not made or (not is_atari(env) and offers_masks(made))
@@ -96,6 +97,29 @@ def build(
         made = Masked(env, made, as_seen(made.observation_space))
     limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
     return made, min(limits, default=None)
+
+
+def split_limit(
+    env: str, env_kwargs: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], int | None]:
+    """Return the constructor's arguments, and ``max_episode_steps`` among them, as gymnasium does.
+
+    A constructor of the user's own that knows it gets it, too.
+
+    Raises:
+        UserError: it is no number of steps.
+    """
+    kwargs = dict(env_kwargs or {})
+    limit = kwargs.get("max_episode_steps")
+    if limit is None:
+        return kwargs, None
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise UserError(
+            f"environment {env!r}: max_episode_steps must be a whole number from 1, not {limit!r}"
+        )
+    if not (is_own(env) and "max_episode_steps" in inspect.signature(factory(env)).parameters):
+        del kwargs["max_episode_steps"]
+    return kwargs, limit
 
 
 def check_env_name(env: str) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from rltune.agents.atari import FRAME_SKIP
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import Env, build, find_spec, is_atari, is_own
+from rltune.agents.make_env import Env, build, find_spec, is_atari, is_own, split_limit
 from rltune.agents.masks import KEY, refuse_masks
 from rltune.agents.seen import as_seen
 
@@ -434,9 +434,9 @@ def make_native(
     Raises:
         UserError: there is none.
     """
-    kwargs = dict(env_kwargs or {})
     if is_own(env):
         raise UserError(f"environment {env!r} of your own has no native version; use 'sync'")
+    kwargs, limit = split_limit(env, env_kwargs)
     spec = find_spec(env)
     if spec.vector_entry_point is None:
         hint = "use an 'ALE/...-v5' id" if atari else "use 'sync', or 'envpool' where it has it"
@@ -444,13 +444,12 @@ def make_native(
     if atari:
         kwargs.update(stack_num=max(1, frame_stack), reward_clipping=False)
         kwargs.update(autoreset_mode="SameStep", num_threads=n_threads())
-        if max_episode_steps is not None:
-            kwargs["max_num_frames_per_episode"] = max_episode_steps * FRAME_SKIP
+        if steps := _least(limit, max_episode_steps):
+            kwargs["max_num_frames_per_episode"] = steps * FRAME_SKIP
     elif frame_stack > 1:
         raise UserError(f"environment {env!r} has no native version with frame_stack; use 'sync'")
-    elif max_episode_steps is not None:
-        registered = spec.max_episode_steps or max_episode_steps
-        kwargs["max_episode_steps"] = min(registered, max_episode_steps)
+    elif steps := _least(limit or spec.max_episode_steps, max_episode_steps):
+        kwargs["max_episode_steps"] = steps
     return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
 
 
@@ -484,9 +483,9 @@ def make_envpool(
         import envpool
     except ImportError:
         raise UserError("vectorization 'envpool' needs it: pip install \"rltune[fast]\"") from None
-    name, kwargs = env, dict(env_kwargs or {})
+    name, (kwargs, asked) = env, split_limit(env, env_kwargs)
     if atari and is_atari(env):
-        name, kwargs, limit = _atari_for_envpool(env, kwargs, max_episode_steps)
+        name, kwargs, limit = _atari_for_envpool(env, kwargs, _least(asked, max_episode_steps))
         kwargs["stack_num"] = max(1, frame_stack)
     elif frame_stack > 1:
         raise UserError(f"environment {env!r} has no frame_stack in envpool; use 'sync'")
@@ -508,6 +507,10 @@ def make_envpool(
             f"({made.observation_space}, {made.action_space}); use 'sync'"
         )
     return cast(VectorEnv, made)
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((steps for steps in limits if steps is not None), default=None)
 
 
 def _atari_for_envpool(

@@ -22,6 +22,7 @@ from rltune.answer import label
 from rltune.by_hand import reason as by_hand
 from rltune.deadlines import Deadlines
 from rltune.formats import duration
+from rltune.learners import cut_off
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
@@ -140,6 +141,7 @@ class Driver:
         self.deadlines = Deadlines(started, spec.time_limit, spec.tournament)
         self.stop_requested = False
         self.warned = False  # that the time is too short
+        self.warned_of_cuts = False  # of evaluations' episodes
         self.flights: dict[str, Flight] = {}
         self.leaving: dict[str, Flight] = {}  # ended, but their workers don't know it yet
         self.hung: dict[str, str] = {}  # job -> why its worker was killed
@@ -463,6 +465,9 @@ class Driver:
         if not written:
             self.history.append({**about, **row}, [{**about, **e} for e in result.episodes])
             self.tracker.log(task["number"], task["seed"], task["role"], row)
+        if not self.warned_of_cuts and (text := cut_off(row, self.spec.env)):
+            self.warned_of_cuts = True
+            self.view.message(text)
         flight.env_steps = row["env_steps"]
         flight.seconds = row["time"]
         if not flight.is_test:

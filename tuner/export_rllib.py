@@ -14,7 +14,7 @@ from typing import Any
 
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import is_own
+from rltune.agents.make_env import is_own, split_limit
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import parse_schedule
 from rltune.export_sb3 import check_known, python
@@ -299,7 +299,8 @@ def _script(spec: TrainSpec, algorithm: str, sections: Sections, gamma: float | 
             imports.append(f"from {module} import {name}")
         lines = _env_function(spec, gamma)
     environment: dict[str, Any] = {"env": "env" if lines else spec.env}
-    environment |= {"env_config": spec.env_kwargs} if spec.env_kwargs else {}
+    kwargs = split_limit(spec.env, spec.env_kwargs)[0] if own else spec.env_kwargs
+    environment |= {"env_config": kwargs} if kwargs else {}
     values = {"environment": {**environment, **values.pop("environment", {})}, **values}
     values["learners"] = {"num_learners": 0, **values.get("learners", {})}
     if "rl_module" in values:
@@ -358,6 +359,8 @@ def _env_function(spec: TrainSpec, gamma: float | None) -> list[str]:
     if is_own(spec.env):
         made = f"{spec.env.partition(':')[2]}(**settings)"
     lines = ["", "def make_env(settings):", f"    env = {made}"]
+    if is_own(spec.env) and (limit := split_limit(spec.env, spec.env_kwargs)[1]) is not None:
+        lines.append(f"    env = gymnasium.wrappers.TimeLimit(env, {limit})")
     if gamma is not None:
         lines.append(f"    env = gymnasium.wrappers.NormalizeReward(env, gamma={gamma!r})")
         clip = "lambda reward: max(-10.0, min(10.0, float(reward)))"

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import find_spec, is_own
+from rltune.agents.make_env import find_spec, is_own, split_limit
 from rltune.agents.schedules import parse_schedule
 from rltune.exported import Exportable, commented
 from rltune.sb3 import AGENTS, NOISES, Code, Translation, is_linear, look_at, translate
@@ -34,8 +34,10 @@ def _translated(spec: TrainSpec) -> Translation:
 
 
 def _env_kwargs(spec: TrainSpec, words: Translation) -> dict[str, Any]:
-    # AtariWrapper skips frames itself.
-    return {**spec.env_kwargs, **({"frameskip": 1} if _is_atari(words) else {})}
+    # AtariWrapper skips frames itself; gymnasium.make knows limits, what the user wrote may not.
+    own = is_own(spec.env)
+    kwargs = split_limit(spec.env, spec.env_kwargs)[0] if own else spec.env_kwargs
+    return {**kwargs, **({"frameskip": 1} if _is_atari(words) else {})}
 
 
 def _is_atari(words: Translation) -> bool:

@@ -79,6 +79,18 @@ def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:
     return ""
 
 
+def cut_off(row: Mapping[str, Any], env: str) -> str:
+    """Return what to do about episodes of an evaluation that would not end, if there were some."""
+    if not row.get("eval_cut"):
+        return ""
+    from rltune.agents.envs import LONGEST_EPISODE
+
+    said = f"episodes of evaluations are cut off after {LONGEST_EPISODE:,} steps: "
+    if is_suite(env):
+        return f"{said}an environment has no time limit (wrap it in gymnasium's TimeLimit)"
+    return f'{said}{env} has no time limit (--env-kwargs "{{max_episode_steps: N}}" sets one)'
+
+
 def agent_type(agent: str, env: str) -> type[Agent] | type[RLlibAgent] | type[SuiteAgent]:
     """Return the class that trains the agent there; all have the same constructor and methods."""
     if is_suite(env):

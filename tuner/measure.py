@@ -273,14 +273,14 @@ class _Run:
             cut *= 4
         self.evaluations = self.evaluations[-1:]
 
-    def _longest_episode(self) -> float:
-        from rltune.agents.make_env import make_env
+    def _longest_episode(self) -> int:
+        from rltune.agents.envs import LONGEST_EPISODE, make_env
 
-        longest = 0.0
+        longest = 0
         for name in environments(self.spec.env):
             env = make_env(name, env_kwargs=self.spec.env_kwargs)
             env.close()  # type: ignore[no-untyped-call]
-            longest += (env.spec and env.spec.max_episode_steps) or math.inf
+            longest += (env.spec and env.spec.max_episode_steps) or LONGEST_EPISODE
         return longest
 
     def _memory_to_come(self) -> int:

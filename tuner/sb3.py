@@ -145,7 +145,7 @@ def look_at(
     """
     import gymnasium
     from gymnasium import spaces
-    from rltune.agents.make_env import find_spec, is_atari, is_own, make_env
+    from rltune.agents.make_env import find_spec, is_atari, is_own, make_env, split_limit
     from rltune.agents.masks import Masked
     from rltune.agents.own_code import factory
 
@@ -159,7 +159,10 @@ def look_at(
         wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {})]
     else:
         if is_own(env):
-            plain = factory(env)(**(env_kwargs or {}))
+            own_kwargs, limit = split_limit(env, env_kwargs)
+            plain = factory(env)(**own_kwargs)
+            if limit is not None:
+                wrappers.append(("gymnasium.wrappers.TimeLimit", {"max_episode_steps": limit}))
         else:
             find_spec(env)
             plain = gymnasium.make(env, **(env_kwargs or {}))

@@ -169,6 +169,7 @@ class SuiteAgent:
                 f"eval_return/{scale.env}": part.mean
                 for scale, part in zip(self.scales, parts, strict=True)
             },
+            sum(part.cut for part in parts),
         )
 
     def with_config(self, config: Mapping[str, object]) -> SuiteAgent:

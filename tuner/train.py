@@ -18,7 +18,7 @@ from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.history import HistoryWriter
-from rltune.learners import agent_type, learns_nothing, with_config
+from rltune.learners import agent_type, cut_off, learns_nothing, with_config
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import completed
@@ -254,6 +254,7 @@ class _Training:
         self.tracker = Tracker(run, spec, warn=self.progress.note)
         self.last: Evaluation | None = None
         self.interrupted = False
+        self.warned = False  # that evaluations are cut off
         self.saved_at, self.save_cost = time.monotonic(), 0.0
 
     def run(self) -> TrainResult:
@@ -333,6 +334,9 @@ class _Training:
         self.tracker.log(0, spec.seed, ROLE, row)
         if evaluation is not None:
             self._evaluated(evaluation)
+            if not self.warned and (text := cut_off(row, spec.env)):
+                self.warned = True
+                self.progress.note(text)
         if evaluation is not None or self.interrupted or agent.diverged or self._save_is_due():
             self._save("last.pt")
         self.progress.update(agent.env_steps, chunk.mean_reward, evaluation)

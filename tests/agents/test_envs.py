@@ -44,6 +44,12 @@ class Endless(Counter):
     ends_after = truncates_after = 10**9
 
 
+class Limited(Endless):
+    def __init__(self, max_episode_steps: int) -> None:
+        super().__init__()
+        self.truncates_after = max_episode_steps
+
+
 class Truncating(Counter):
     ends_after, truncates_after = 10**9, 2
 
@@ -231,6 +237,59 @@ def test_time_limit_truncates(vectorization):
     assert steps[3].truncated.all()
     assert not steps[3].terminated.any()
     assert [episode.length for episode in steps[3].episodes] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("env", "vectorization"),
+    [
+        ("Pendulum-v1", "sync"),
+        ("Pendulum-v1", "async"),
+        ("CliffWalking-v1", "sync"),
+        ("test_envs:Endless", "sync"),
+        ("test_envs:Endless", "async"),
+        ("test_envs:Limited", "sync"),
+    ],
+)
+def test_a_limit_among_the_arguments_takes_the_place_of_the_registered_one(env, vectorization):
+    limit = {"max_episode_steps": 201 if env == "Pendulum-v1" else 7}
+    envs = Envs(env, 2, seed=0, env_kwargs=limit, vectorization=vectorization)
+    envs.reset()
+    steps = rollout(envs, limit["max_episode_steps"])
+    envs.close()
+    assert not steps[-2].truncated.any()
+    assert steps[-1].truncated.all()
+    one = make_env(env, env_kwargs=limit)
+    one.reset()
+    ends = [one.step(one.action_space.sample())[3] for _ in steps]
+    assert ends == [False] * (len(steps) - 1) + [True]
+
+
+def test_the_native_version_knows_the_limit_too():
+    limit = {"max_episode_steps": 4}
+    envs = Envs("CartPole-v1", 2, seed=0, env_kwargs=limit, vectorization="native")
+    envs.reset()
+    assert [e.length for e in rollout(envs, 4)[-1].episodes] == [4, 4]
+
+
+@pytest.mark.parametrize("limit", [0, -3, 2.5, "7", True])
+def test_a_limit_is_a_number_of_steps(limit):
+    with pytest.raises(UserError, match="max_episode_steps must be a whole number from 1, not"):
+        Envs("CartPole-v1", 1, seed=0, env_kwargs={"max_episode_steps": limit})
+
+
+def test_only_training_may_have_episodes_without_end(monkeypatch):
+    monkeypatch.setattr("rltune.agents.envs.LONGEST_EPISODE", 20)
+    for env, training, limit, lengths in (
+        (own("Endless"), True, None, []),
+        (own("Endless"), False, None, [20, 20]),
+        (own("Endless"), False, 30, [30]),
+        (own("Counter"), False, None, [3] * 13),
+    ):
+        envs = Envs(env, 1, seed=0, training=training, max_episode_steps=limit)
+        envs.reset()
+        episodes = [e for step in rollout(envs, 40) for e in step.episodes]
+        assert [e.length for e in episodes] == lengths
+        assert all(envs.cuts(e) is (e.length == 20) for e in episodes)
 
 
 def test_registered_time_limit_is_kept():

@@ -48,10 +48,14 @@ def exported(case: str, folder: Path) -> str:
 
 def configuration(text: str, folder: Path) -> Any:
     """Return the AlgorithmConfig of a script, without training."""
-    (folder / "script.py").write_text(text)
-    config = runpy.run_path(str(folder / "script.py"), run_name="script")["config"]
+    config = runpy.run_path(write(text, folder), run_name="script")["config"]
     config.validate()
     return config
+
+
+def write(text: str, folder: Path) -> str:
+    (folder / "script.py").write_text(text)
+    return str(folder / "script.py")
 
 
 def test_ppo_in_rllibs_words(tmp_path: Path) -> None:
@@ -82,6 +86,20 @@ def test_replay_in_rllibs_words(tmp_path: Path) -> None:
     config = configuration(exported("sac", tmp_path), tmp_path)
     assert (config.initial_alpha, config.alpha_lr) == (0.2, 0.0)
     assert config.training_intensity == 64  # of 256 rows, an update each 4 steps
+
+
+def test_a_time_limit_of_ones_own_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    limit = {"max_episode_steps": 7}
+    run = training(tmp_path, "ppo", "toy:GoalEnv", {}, env_kwargs={"goal": 0.25, **limit})
+    text = rltune.export(run, to="rllib", own_code=True)
+    env = runpy.run_path(write(text, tmp_path), run_name="script")["make_env"]({"goal": 0.25})
+    env.reset()
+    assert [env.step(env.action_space.sample())[3] for _ in range(7)] == [False] * 6 + [True]
+    assert '"goal": 0.25}' in text
+    assert "max_episode_steps" not in text
 
 
 def test_what_rllib_has_no_equal_for_is_named(tmp_path: Path) -> None:

@@ -298,6 +298,11 @@ def test_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = rltune.export(own, to="sb3", own_code=True)
     assert "from toy import ToyEnv" in text
     assert "make_vec_env(ToyEnv, n_envs=2" in text
+    limit = {"max_episode_steps": 7}
+    limited = training(tmp_path, "ppo", "toy:ToyEnv", {"n_envs": 2}, env_kwargs=limit)
+    text = rltune.export(limited, to="sb3", own_code=True)
+    assert "env = TimeLimit(env, max_episode_steps=7)" in text
+    assert "env_kwargs" not in text
     with pytest.raises(UserError, match="registered environments alone"):
         rltune.export(own, to="zoo", own_code=True)
     lake = training(tmp_path, "dqn", "FrozenLake-v1", {}, env_kwargs={"is_slippery": False})

@@ -324,6 +324,17 @@ def test_a_kill_between_the_copies_and_the_record_changes_nothing(
     assert search.records() == whole.records()
 
 
+def test_evaluations_that_are_cut_off_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltune.agents.envs.LONGEST_EPISODE", 30)
+    endless = {**POPULATION, "env": "toy:EndlessEnv", "trials": 3}
+    search = Serial(tmp_path, **endless, tournament=False)
+    search.go_on()
+    said = "cut off after 30 steps: toy:EndlessEnv has no time limit"
+    assert sum(said in text for text in search.driver.view.messages) == 1
+
+
 def test_a_member_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     search = Serial(tmp_path, **POPULATION, tournament=False)
     decide, failed = search.driver.on_result, []

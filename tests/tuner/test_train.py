@@ -187,6 +187,27 @@ def test_a_mistake_leaves_nothing_behind(changes: dict[str, Any], tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_episodes_that_would_not_end_are_cut_off_and_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr("rltune.agents.envs.LONGEST_EPISODE", 30)
+    where: dict[str, Any] = {"storage_path": tmp_path, "plain": True}
+    run = train(spec(env="toy:EndlessEnv"), name="run", **where)
+    rows = read_history(run.path)["eval_cut"].dropna()
+    assert len(rows) == 4
+    assert set(rows) == {2}
+    captured = capsys.readouterr()
+    said = " ".join((captured.out + captured.err).split())
+    assert said.count("are cut off after 30 steps: toy:EndlessEnv has no time limit") == 1
+    limit = {"max_episode_steps": 25}
+    run = train(spec(env="toy:EndlessEnv", env_kwargs=limit), name="limited", **where)
+    assert "eval_cut" not in read_history(run.path)
+    assert set(read_episodes(run.path)["length"]) == {25}
+    captured = capsys.readouterr()
+    assert "cut off" not in captured.out + captured.err
+
+
 def test_points() -> None:
     one = spec(total_timesteps=100_000, eval_freq=25_000)
     points, at = [], 0

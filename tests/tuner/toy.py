@@ -36,6 +36,14 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), reward, self.steps >= 10, False, {}
 
 
+class EndlessEnv(ToyEnv):
+    """No episode ever ends."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *_ = super().step(action)
+        return obs, reward, False, False, {}
+
+
 class SteepEnv(ToyEnv):
     """The same with three times the return."""
 

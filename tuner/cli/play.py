@@ -253,6 +253,7 @@ def summary(path: Path, agent: AnyAgent, evaluation: Evaluation) -> dict[str, An
         "seconds": evaluation.seconds,
         "returns": evaluation.returns,
         "lengths": evaluation.lengths,
+        "cut_off": evaluation.cut,
     }
 
 
@@ -267,6 +268,7 @@ def describe(result: Mapping[str, Any]) -> str:
         "lowest, highest": f"{min(returns):.6g}, {max(returns):.6g}",
         "success rate": "" if result["success_rate"] is None else f"{result['success_rate']:.6g}",
         "episode length": f"{result['mean_length']:.6g}  ({min(lengths)} to {max(lengths)} steps)",
+        "cut off": f"{result['cut_off']} episodes (no time limit)" if result["cut_off"] else "",
     }
     return "\n".join(
         [
