@@ -7,6 +7,7 @@ lucky (Eimer et al., "Hyperparameters in Reinforcement Learning and How To Tune 
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from rltune.answer_text import (
     sentences,
     without_tests,
 )
+from rltune.masking import masked
 from rltune.stats import (
     Estimate,
     bootstrap_interval,
@@ -195,16 +197,23 @@ def retrain_command(
     defaults: Mapping[str, Any],
     seed: int,
     schedule: object = None,
+    *,
+    env_kwargs: Mapping[str, Any],
+    controls: Mapping[str, Any],
 ) -> str:
     """Return the one line that trains ``config`` again, bit for bit.
 
     Names only the values that differ from the agent's ``defaults``; ``schedule`` is the file that
-    says how they change on the way.
+    says how they change on the way. No secret among ``env_kwargs`` is in it.
     """
     words = ["rltune", "train", agent, "--env", env, "-n", str(budget)]
     for name, value in config.items():
         if name not in defaults or _flag_value(value) != _flag_value(defaults[name]):
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
+    if env_kwargs:
+        words += ["--env-kwargs", json.dumps(masked(dict(env_kwargs)))]
+    for name, value in controls.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
     if schedule:
         words += ["--schedule", str(schedule)]
     words += ["--seed", str(seed)]

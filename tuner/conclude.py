@@ -66,8 +66,9 @@ def conclude(
     if changes:
         run.write_yaml("best/schedule.yaml", changes)
     command = retrain_command(
-        spec.agent, spec.env, spec.budget, config, defaults, seed, changes and schedule
-    )
+        spec.agent, spec.env, spec.budget, config, defaults, seed, changes and schedule,
+        env_kwargs=spec.env_kwargs, controls=spec.controls,
+    )  # fmt: skip
     run.write_text("best/command.txt", command + "\n")
     return {
         "best_trial": best,

@@ -276,12 +276,10 @@ def as_command(found: Exportable) -> str:
         defaults,
         spec.seed,
         STDIN if spec.schedule else None,
+        env_kwargs=spec.env_kwargs,
+        controls=spec.controls,
     )
     words: list[str] = []
-    if spec.env_kwargs:
-        words += ["--env-kwargs", json.dumps(spec.env_kwargs)]
-    for name, value in spec.controls.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
     if spec.eval_freq is not None:
         words += ["--eval-freq", str(spec.eval_freq)]
     if spec.eval_episodes != TrainSpec.eval_episodes:

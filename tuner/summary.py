@@ -186,8 +186,9 @@ class Summary:
             return None
         spec, config = self.spec, self.config(self.best[0])
         return retrain_command(
-            spec["agent"], spec["env"], spec["budget"], config, self.defaults, seed=0
-        )
+            spec["agent"], spec["env"], spec["budget"], config, self.defaults, seed=0,
+            env_kwargs=spec.get("env_kwargs") or {}, controls=spec.get("controls") or {},
+        )  # fmt: skip
 
     @cached_property
     def defaults(self) -> dict[str, Any] | None:

@@ -273,7 +273,9 @@ def test_the_command_names_what_differs_in_full_and_survives_the_shell():
         "n_envs": 8,
     }
     config = config_dict(make_config(OnPolicyConfig, values))
-    line = retrain_command("ppo", "my module:Env", 50_000, config, defaults, 103)
+    line = retrain_command(
+        "ppo", "my module:Env", 50_000, config, defaults, 103, env_kwargs={}, controls={}
+    )
     words = shlex.split(line)
     assert words[:7] == ["rltune", "train", "ppo", "--env", "my module:Env", "-n", "50000"]
     assert words[-2:] == ["--seed", "103"]
@@ -282,3 +284,13 @@ def test_the_command_names_what_differs_in_full_and_survives_the_shell():
     read = {name.lstrip("-").replace("-", "_"): value for name, value in flags.items()}
     assert config_dict(make_config(OnPolicyConfig, read)) == config
     assert "\n" not in line
+
+
+def test_the_command_makes_the_same_environment_and_ends_as_early_without_a_secret():
+    env_kwargs, controls = {"size": 5, "api_key": "short"}, {"target_reward": 400.0}
+    line = retrain_command(
+        "ppo", "CartPole-v1", 100, {}, {}, 7, env_kwargs=env_kwargs, controls=controls
+    )
+    assert shlex.split(line)[7:] == [
+        "--env-kwargs", '{"size": 5, "api_key": "***"}', "--target-reward", "400.0", "--seed", "7",
+    ]  # fmt: skip
