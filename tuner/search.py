@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TRIALS = 20
 SCREENS = ("auto", "live", "plain", "none")
+SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 
 
 @dataclass(frozen=True)
@@ -393,7 +395,7 @@ def drive(
                     for start in first:
                         if reason := learns_nothing(start.config, spec.env, spec.budget):
                             view.message(f"{label(0, [start.origin])}: {reason}")
-                    with _interrupts(driver.request_stop):
+                    with _interrupts(driver.request_stop, run.path):
                         run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
                 view.begin("done")
                 driver.give_up_the_rest()
@@ -492,8 +494,12 @@ def _resolve_space(
 
 
 @contextlib.contextmanager
-def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C (or SIGTERM) asks for a clean stop; a second one ends the process at once."""
+def _interrupts(request_stop: Callable[[], None], path: Path) -> Iterator[None]:
+    """Ctrl-C (or SIGTERM) asks for a clean stop; a second one ends the process at once.
+
+    SIGTERM often goes to Ray's processes, too (Slurm, systemd, timeout), without which Tune waits
+    for a minute, until Ray ends this process without a word of how to go on.
+    """
     from rltune.screen import restore_terminal
 
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -502,8 +508,19 @@ def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
         restore_terminal()
         os._exit(130)
 
+    def give_up() -> None:
+        restore_terminal()
+        text = f"Stopped; Ray does not answer. Nothing is lost; go on with: rltune resume {path}"
+        print(text, file=sys.stderr, flush=True)
+        os._exit(130)
+
+    overdue = threading.Timer(SECONDS_TO_STOP, give_up)
+    overdue.daemon = True
+
     def handle(signum: int, frame: object) -> None:
         request_stop()
+        if signum == signal.SIGTERM:
+            overdue.start()
         for one in signals:
             signal.signal(one, end)
 
@@ -514,5 +531,6 @@ def _interrupts(request_stop: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        overdue.cancel()
         for one, handler in zip(signals, before, strict=True):
             signal.signal(one, handler)

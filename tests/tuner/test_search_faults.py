@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -417,21 +418,36 @@ def test_a_killed_search_goes_on(tmp_path: Path, events: int) -> None:
     assert (tests == 9).all()
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+def to_all(process: subprocess.Popen[str]) -> None:
+    """As Slurm, systemd and timeout do it: Ray's processes get it, too."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        pytest.param(lambda process: process.send_signal(signal.SIGINT), id="ctrl-c"),
+        pytest.param(to_all, id="SIGTERM to all", marks=pytest.mark.slow),
+    ],
+)
+def test_a_stop_is_clean_and_says_how_to_go_on(
+    stop: Callable[[subprocess.Popen[str]], None], tmp_path: Path
+) -> None:
     code = [sys.executable, "-m", "rltune", "run", "toy:ToyAgent", "--env", "toy:ToyEnv"]
     code += ["--quality", "0.0", "1.0", "--sleep", "0.01", "--budget", "900", "--trials", "10"]
     code += ["--storage-path", str(tmp_path), "--name", "run", "--wandb", "off", "--plain"]
     code += ["--no-report"]
     process = subprocess.Popen(
-        code, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        code, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     assert process.stdout is not None
     for line in process.stdout:
         if "trial" in line and "finished" in line:
             break
-    process.send_signal(signal.SIGINT)
+    stop(process)
+    assert process.wait(timeout=40) == 130
     output = process.stdout.read()
-    assert process.wait(timeout=30) == 130
     assert f"rltune resume {tmp_path / 'run'}" in output
     assert "Traceback" not in output
     result = rltune.resume(tmp_path / "run", screen="none", tournament=False)
