@@ -286,21 +286,23 @@ class _Training:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Turn the first Ctrl-C into a clean stop."""
+        """Turn the first Ctrl-C, or SIGTERM, into a clean stop."""
 
         def stop(signum: int, frame: FrameType | None) -> None:
             self.interrupted = True
             self.progress.note("stopping; press Ctrl-C again to stop at once")
             restore()
 
+        signals = (signal.SIGINT, signal.SIGTERM)
         try:
-            before = signal.signal(signal.SIGINT, stop)
-        except ValueError:  # not the main thread: then whoever runs us handles Ctrl-C
+            before = [signal.signal(one, stop) for one in signals]
+        except ValueError:  # not the main thread: then whoever runs us handles them
             yield
             return
 
         def restore() -> None:
-            signal.signal(signal.SIGINT, before)
+            for one, handler in zip(signals, before, strict=True):
+                signal.signal(one, handler)
 
         try:
             yield

@@ -84,17 +84,18 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, iteration: int, action: Any) -
     monkeypatch.setattr(train_module.HistoryWriter, "append", appended)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_control_c_stops_cleanly_and_resume_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    signum: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = signal.getsignal(signal.SIGINT)  # ignored where a shell has put us in the background
+    before = signal.getsignal(signum)  # ignored where a shell has put us in the background
     whole = train(spec(), name="whole", storage_path=tmp_path, plain=True)
     with monkeypatch.context() as patch:
-        interrupt_at(patch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        interrupt_at(patch, 2, lambda: os.kill(os.getpid(), signum))
         stopped = train(spec(), name="cut", storage_path=tmp_path, plain=True)
     assert stopped.interrupted
     assert (stopped.env_steps, stopped.exit_code) == (160, 130)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signum) is before
     resumed = resume_training(stopped.path, plain=True)
     assert (resumed.env_steps, resumed.exit_code) == (320, 0)
     check_equal(whole.path, resumed.path)
