@@ -13,7 +13,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import gymnasium
@@ -117,9 +117,15 @@ def split_limit(
         raise UserError(
             f"environment {env!r}: max_episode_steps must be a whole number from 1, not {limit!r}"
         )
-    if not (is_own(env) and "max_episode_steps" in inspect.signature(factory(env)).parameters):
+    if not (is_own(env) and _takes(factory(env), "max_episode_steps")):
         del kwargs["max_episode_steps"]
     return kwargs, limit
+
+
+def _takes(made: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(made).parameters
+    kinds = [parameter.kind for parameter in parameters.values()]
+    return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def check_env_name(env: str) -> None:
@@ -211,17 +217,15 @@ def _make_own(env: str, kwargs: dict[str, Any]) -> Env:
     try:
         return cast(Env, made(**kwargs))
     except TypeError:
-        _check_arguments(env, inspect.signature(made), kwargs)
+        _check_arguments(env, made, kwargs)
         raise  # the constructor's own
 
 
-def _check_arguments(env: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> None:
+def _check_arguments(env: str, made: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     try:
-        signature.bind(**kwargs)
+        inspect.signature(made).bind(**kwargs)
     except TypeError as error:
-        kinds = [parameter.kind for parameter in signature.parameters.values()]
-        takes = "render_mode" in signature.parameters or inspect.Parameter.VAR_KEYWORD in kinds
-        if "render_mode" in kwargs and not takes:
+        if "render_mode" in kwargs and not _takes(made, "render_mode"):
             raise UserError(
                 f"environment {env!r} can't be shown: its constructor takes no render_mode, "
                 "as gymnasium's environments do"

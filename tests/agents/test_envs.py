@@ -50,6 +50,10 @@ class Limited(Endless):
         self.truncates_after = max_episode_steps
 
 
+def long_pendulum(**kwargs):
+    return gymnasium.make("Pendulum-v1", **kwargs)
+
+
 class Truncating(Counter):
     ends_after, truncates_after = 10**9, 2
 
@@ -248,10 +252,11 @@ def test_time_limit_truncates(vectorization):
         ("test_envs:Endless", "sync"),
         ("test_envs:Endless", "async"),
         ("test_envs:Limited", "sync"),
+        ("test_envs:long_pendulum", "sync"),
     ],
 )
 def test_a_limit_among_the_arguments_takes_the_place_of_the_registered_one(env, vectorization):
-    limit = {"max_episode_steps": 201 if env == "Pendulum-v1" else 7}
+    limit = {"max_episode_steps": 201 if "endulum" in env else 7}
     envs = Envs(env, 2, seed=0, env_kwargs=limit, vectorization=vectorization)
     envs.reset()
     steps = rollout(envs, limit["max_episode_steps"])
