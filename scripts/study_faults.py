@@ -188,7 +188,7 @@ class Search:
             "trials": len(trials),
             "retries": int(trials["retries"].sum()),
             "resumes": self.resumes,
-            "tracebacks": log.count("Traceback (most recent call last)"),
+            "tracebacks": re.findall(r"Traceback \(most recent call last\):\n(?:\s.*\n)*(.*)", log),
             "wrong": wrong,
         }
 
