@@ -247,9 +247,10 @@ def run_jobs(
             try:
                 tuner.fit()
             except RayError as error:
-                here.error = here.error or ClusterError(
-                    f"the cluster is lost ({str(error).partition('. ')[0].strip()})."
-                )
+                here.error = here.error or error
+    if isinstance(here.error, RayError):  # raised by Tune, or by what looks after the nodes
+        reason = str(here.error).partition(". ")[0].strip()
+        raise ClusterError(f"the cluster is lost ({reason}).") from here.error
     if here.error is not None:
         raise here.error
 

@@ -164,13 +164,18 @@ def test_a_worker_that_hangs_does_not_hold_up_the_time_limit(tmp_path: Path) -> 
     assert result.trials().set_index("origin").loc["default", "state"] == "COMPLETE"
 
 
-def test_a_lost_cluster_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "where", ["ray.tune.impl.tuner_internal.TunerInternal.fit", "rltune.driver.Driver.obey"]
+)
+def test_a_lost_cluster_is_a_sentence(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the head's control process dies, Ray aborts the driver, or raises something first."""
 
-    def fit(tuner: Any) -> None:
+    def lost_there(caller: Any) -> None:
         raise AuthenticationError("WrongClusterID: the head has restarted. Ensure that ...")
 
-    monkeypatch.setattr("ray.tune.impl.tuner_internal.TunerInternal.fit", fit)
+    monkeypatch.setattr(where, lost_there)
     lost = "the cluster is lost .WrongClusterID: the head has restarted.. When it is back, go on "
     with pytest.raises(ClusterError, match=f"{lost}with: rltune resume {tmp_path}/run"):
         search(tmp_path)
