@@ -14,6 +14,7 @@ scores on seeds that neither saw. Which seeds those are, differs between repetit
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -88,18 +89,22 @@ def configurations(setting: Setting) -> list[dict[str, Any]]:
 
 
 def record(settings: Sequence[Setting]) -> None:
-    """Train what is not recorded yet: all settings' first seeds, then the second ones."""
+    """Train what is not recorded yet: a configuration on all seeds, then the next one."""
     CURVES.mkdir(parents=True, exist_ok=True)
-    for seed in SEEDS:
-        for setting in settings:
-            done = {(row["configuration"], row["seed"]) for row in read(setting)}
-            for number, config in enumerate(configurations(setting)):
-                if (number, seed) in done:
-                    continue
-                row = {"configuration": number, "seed": seed, **train(setting, config, seed)}
-                with file_of(setting).open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-            print(setting, "seed", seed, flush=True)
+    done = {
+        (setting, row["configuration"], row["seed"])
+        for setting in settings
+        for row in read(setting)
+    }
+    for number, setting in itertools.product(range(CONFIGURATIONS), settings):
+        config = configurations(setting)[number]
+        for seed in SEEDS:
+            if (setting, number, seed) in done:
+                continue
+            row = {"configuration": number, "seed": seed, **train(setting, config, seed)}
+            with file_of(setting).open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        print(setting, "configuration", number, flush=True)
 
 
 def train(setting: Setting, config: dict[str, Any], seed: int) -> dict[str, Any]:
