@@ -2,7 +2,8 @@
 
 `Search` runs a search from Python, `resume` goes on with one, `open` reads a run directory,
 `report` writes its page, `export` its winner for others, `importances` says which hyperparameters
-mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done.
+mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done,
+`replay_sampler` another sampler.
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
 Whatever is wrong with what they are asked for is a `UserError` of one sentence.
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rltune.importance import importances
     from rltune.presets import preset
     from rltune.replayed import replay
+    from rltune.replayed_sampler import replay_sampler
     from rltune.reporting.report import report
     from rltune.runs import Run
     from rltune.runs import open_run as open
@@ -41,6 +43,7 @@ __all__ = [
     "plot_history",
     "preset",
     "replay",
+    "replay_sampler",
     "report",
     "resume",
 ]
@@ -58,6 +61,7 @@ _HOMES = {
     "plot_history": ("rltune.comparing.figures", "plot_history"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),
+    "replay_sampler": ("rltune.replayed_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search", "resume"),
 }

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -320,9 +320,9 @@ def _snapshot(run: Path) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=SNAPSHOT, dir=run))
     study = run / STUDY
     if study.exists():
-        copied = folder / STUDY
-        with closing(sqlite3.connect(study)) as old, closing(sqlite3.connect(copied)) as new:
-            old.backup(new)
+        from rltune.study_database import copy_study
+
+        copy_study(study, folder / STUDY)
     for name in _names(run):
         if name != STUDY:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

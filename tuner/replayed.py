@@ -113,19 +113,10 @@ def replay(
     Raises:
         UserError: there is no such search, scheduler or option.
     """
-    recorded = run if isinstance(run, Run) else open_run(run)
-    if recorded.rundir.kind != "search":
-        raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
-    spec = SearchSpec.from_dict(recorded.spec)
+    recorded, spec = searched(run, scheduler)
     if scheduler is None:
         scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
     options = dict(scheduler_options or {})
-    for name in (scheduler, spec.scheduler):
-        if name in NAMES:
-            raise UserError(
-                f"{name} can't be replayed: it changes what trials are trained with, so with or "
-                "without it the recorded evaluations would have been others."
-            )
     others = Others.of(spec)
     judge: Scheduler
     if not spec.against:
@@ -174,6 +165,27 @@ def replay(
         recorded_env_steps=sum(last.values()),
         best=best.trial if best else None,
     )
+
+
+def searched(
+    run: str | os.PathLike[str] | Run, scheduler: str | None = None
+) -> tuple[Run, SearchSpec]:
+    """Return a recorded search that can be replayed; with this scheduler, if there is one.
+
+    Raises:
+        UserError: there is no such search, or it can't be replayed.
+    """
+    recorded = run if isinstance(run, Run) else open_run(run)
+    if recorded.rundir.kind != "search":
+        raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
+    spec = SearchSpec.from_dict(recorded.spec)
+    for name in (scheduler, spec.scheduler):
+        if name in NAMES:
+            raise UserError(
+                f"{name} can't be replayed: it changes what trials are trained with, so with or "
+                "without it the recorded evaluations would have been others."
+            )
+    return recorded, spec
 
 
 def reports(

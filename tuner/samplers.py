@@ -13,9 +13,10 @@ been. Beyond that view:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError, unknown
 from rltune.cma_es import CmaEs
 from rltune.distributions import ladder, make_distribution, nearest, parameter_name
@@ -79,6 +81,9 @@ _LOWEST = {
     "points": 2,
 }
 _GRID_INDEX = "grid:index"
+MAX_REFUSALS = 20  # proposals that the caller may refuse before there is no trial
+MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
+MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
 # Those that Optuna has for several objectives, and those that learn nothing.
 FOR_SEVERAL = ("tpe", "gp", "nsgaii", "nsgaiii", "qmc", "random", "grid")
 # Where Optuna's genetic samplers keep the generation of a trial.
@@ -241,6 +246,60 @@ class Proposer:
             kinds = "conditional and choice" if self.name == "cmaes" else "conditional"
             parts.append(f"always at random: {', '.join(left)} ({kinds} dimensions)")
         return f"{self.name}: {'; '.join(parts)}" if parts else self.name
+
+    def propose(
+        self,
+        trials: Sequence[FrozenTrial],
+        accept: Callable[[dict[str, Any]], bool] | None = None,
+    ) -> Draw | None:
+        """Return a configuration for the trial that comes after `trials`.
+
+        It satisfies every constraint and is none of theirs. None: the space has no further one, or
+        none was accepted.
+
+        Args:
+            trials: all trials of the study, by number
+            accept: whether a proposed configuration may become a trial
+        """
+        known = {trial.user_attrs["hash"] for trial in trials}
+        accept = accept or (lambda config: True)
+        draw: Draw | None = None
+        refused = 0
+        for draw in self.draws(trials):
+            if not self._is_new(draw.values, known):
+                continue
+            if accept(self.space.resolve(draw.values)):
+                return draw
+            refused += 1
+            # A grid goes on right there when it is resumed.
+            if refused == MAX_REFUSALS or self.name == "grid":
+                return None
+        if self.name == "grid":
+            return None  # it has been gone through
+        values = self._unused(known, np.random.default_rng([self.seed, len(trials)]))
+        if values is None or draw is None or not accept(self.space.resolve(values)):
+            return None
+        return Draw(values, "random", draw.system_attrs)
+
+    def _is_new(self, values: Mapping[str, Any], known: set[str]) -> bool:
+        """Whether the values make a valid configuration that the study doesn't have."""
+        try:
+            config = self.space.resolve(values)
+        except UserError:  # such as a derived value that divides by zero
+            return False
+        return not self.space.violations(config) and config_hash(config) not in known
+
+    def _unused(self, known: set[str], rng: np.random.Generator) -> dict[str, Any] | None:
+        """Find a valid configuration that the study doesn't have, without the sampler."""
+        points = _points(self.space)
+        if points is not None:
+            unused = [values for values in points if self._is_new(values, known)]
+            return unused[int(rng.integers(len(unused)))] if unused else None
+        for _ in range(MAX_FALLBACKS):
+            values = self.space.sample(rng)
+            if self._is_new(values, known):
+                return values
+        return None
 
     def draws(self, trials: Sequence[FrozenTrial]) -> Iterator[Draw]:
         """Draw candidates for the trial that comes after `trials`, until the caller accepts one.
@@ -419,3 +478,23 @@ class Proposer:
             parameters[parameter] = self.space.dimensions[name].to_internal(value)
             distributions[parameter] = self.distributions[parameter]
         return changed(trial, params=parameters, distributions=distributions)
+
+
+def _points(space: Space) -> Iterator[dict[str, Any]] | None:
+    """Return all points of a small finite space, valid or not; None when there are too many."""
+    choices: dict[str, list[Any]] = {}
+    for name, dimension in space.dimensions.items():
+        internal = dimension.internal
+        if internal.type == "float":
+            return None
+        if internal.type == "categorical":
+            choices[name] = list(dimension.choices)
+        else:
+            steps = range(int(internal.low), int(internal.high) + 1, internal.step)
+            choices[name] = [dimension.from_internal(step) for step in steps]
+    if math.prod(len(c) for c in choices.values()) > MAX_ENUMERATED:
+        return None
+    combinations = itertools.product(*choices.values())
+    points = (dict(zip(choices, combination, strict=True)) for combination in combinations)
+    active = ({name: point[name] for name in space.active(point)} for point in points)
+    return iter({config_hash(values): values for values in active}.values())

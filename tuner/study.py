@@ -16,9 +16,8 @@ would break on them.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
-from rltune.agents.errors import UserError
-from rltune.samplers import Draw, Proposer, quiet
+from rltune.samplers import Proposer, quiet
 from rltune.study_database import Database
 from rltune.untrusted import reading
 from rltune.warm_start import Earlier
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
 
 TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
 INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
-MAX_REFUSALS = 20  # proposals that the caller may refuse before there is no trial
-MAX_FALLBACKS = 1000  # tries to find an unused configuration without the sampler
-MAX_ENUMERATED = 20_000  # a space with at most so many points is searched for the last unused one
 
 
 @dataclass(frozen=True)
@@ -169,8 +164,7 @@ class SearchStudy:
             if trial.state == TrialState.WAITING:
                 self._database.start(trial)
                 return _asked(trial)
-        known = {trial.user_attrs["hash"] for trial in trials}
-        draw = self._propose(trials, known, accept or (lambda config: True))
+        draw = self._proposer.propose(trials, accept)
         if draw is None:
             return None
         config = self.space.resolve(draw.values)
@@ -201,50 +195,6 @@ class SearchStudy:
             if str(trial.user_attrs.get("reason", "")).startswith(TIME_LIMIT):
                 self._ended.pop(trial.number, None)
                 self._database.reopen(trial, {"reason": ""})
-
-    def _propose(
-        self,
-        trials: list[FrozenTrial],
-        known: set[str],
-        accept: Callable[[dict[str, Any]], bool],
-    ) -> Draw | None:
-        draw: Draw | None = None
-        refused = 0
-        for draw in self._proposer.draws(trials):
-            if not self._is_new(draw.values, known):
-                continue
-            if accept(self.space.resolve(draw.values)):
-                return draw
-            refused += 1
-            # A grid goes on right there when it is resumed.
-            if refused == MAX_REFUSALS or self._proposer.name == "grid":
-                return None
-        if self._proposer.name == "grid":
-            return None  # it has been gone through
-        values = self._unused(known, np.random.default_rng([self.seed, len(trials)]))
-        if values is None or draw is None or not accept(self.space.resolve(values)):
-            return None
-        return Draw(values, "random", draw.system_attrs)
-
-    def _is_new(self, values: Mapping[str, Any], known: set[str]) -> bool:
-        """Whether the values make a valid configuration that the study doesn't have."""
-        try:
-            config = self.space.resolve(values)
-        except UserError:  # such as a derived value that divides by zero
-            return False
-        return not self.space.violations(config) and config_hash(config) not in known
-
-    def _unused(self, known: set[str], rng: np.random.Generator) -> dict[str, Any] | None:
-        """Find a valid configuration that the study doesn't have, without the sampler."""
-        points = _points(self.space)
-        if points is not None:
-            unused = [values for values in points if self._is_new(values, known)]
-            return unused[int(rng.integers(len(unused)))] if unused else None
-        for _ in range(MAX_FALLBACKS):
-            values = self.space.sample(rng)
-            if self._is_new(values, known):
-                return values
-        return None
 
     # What came of it
 
@@ -452,26 +402,6 @@ def _with_intermediate(
     """Return the user attribute with the values at a further point."""
     known = trial.user_attrs.get(INTERMEDIATE, {})
     return {INTERMEDIATE: {**known, str(env_steps): list(values)}}
-
-
-def _points(space: Space) -> Iterator[dict[str, Any]] | None:
-    """Return all points of a small finite space, valid or not; None when there are too many."""
-    choices: dict[str, list[Any]] = {}
-    for name, dimension in space.dimensions.items():
-        internal = dimension.internal
-        if internal.type == "float":
-            return None
-        if internal.type == "categorical":
-            choices[name] = list(dimension.choices)
-        else:
-            steps = range(int(internal.low), int(internal.high) + 1, internal.step)
-            choices[name] = [dimension.from_internal(step) for step in steps]
-    if math.prod(len(c) for c in choices.values()) > MAX_ENUMERATED:
-        return None
-    combinations = itertools.product(*choices.values())
-    points = (dict(zip(choices, combination, strict=True)) for combination in combinations)
-    active = ({name: point[name] for name in space.active(point)} for point in points)
-    return iter({config_hash(values): values for values in active}.values())
 
 
 def _merged(trial: FrozenTrial, attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -202,6 +203,28 @@ class Database:
             cause = error.__cause__ or error
             text = " ".join(str(getattr(cause, "orig", cause)).split())
             raise StorageError(f"{self.path}: {what}: {text}.") from error
+
+
+def copy_study(path: Path, target: Path) -> None:
+    """Copy the file, whole, while its search may be writing to it."""
+    with (
+        contextlib.closing(sqlite3.connect(path)) as old,
+        contextlib.closing(sqlite3.connect(target)) as new,
+    ):
+        old.backup(new)
+
+
+def read_study(path: Path) -> list[FrozenTrial]:
+    """Return the trials of a study, of a copy of it: nothing is written beside the file."""
+    with tempfile.TemporaryDirectory(prefix="rltune-") as folder:
+        copied = Path(folder) / "study.db"
+        copy_study(path, copied)
+        storage = RDBStorage(f"sqlite:///{copied}")
+        study = optuna.load_study(study_name=STUDY_NAME, storage=storage)
+        trials = study.get_trials(deepcopy=False)
+        storage.remove_session()
+        storage.engine.dispose()
+    return trials
 
 
 def _insert(session: Session, model: Any, rows: list[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import rltune
 from rltune.history import HistoryWriter
+from rltune.replayed_sampler import proposed_again
 from rltune.study_database import Database
 
 SPACE: dict[str, Any] = {
@@ -153,6 +154,8 @@ def test_kills_change_nothing(tmp_path: Path, death: Death, options: dict[str, A
     again = rltune.resume(path, screen="none")
     for expected, found in zip(frames(whole.path), frames(again.path), strict=True):
         pd.testing.assert_frame_equal(found, expected)
+    proposed, proposals = proposed_again(path)
+    assert proposed == proposals > 5
     assert again.best == whole.best
     assert again.answer == whole.answer
     if "against" in options:

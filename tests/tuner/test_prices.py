@@ -16,9 +16,10 @@ from rltune.driver import Driver
 from rltune.history import HistoryWriter
 from rltune.prices import Prices
 from rltune.rundir import RunDir
+from rltune.samplers import MAX_REFUSALS
 from rltune.search_view import SearchView
 from rltune.space import Space
-from rltune.study import MAX_REFUSALS, SearchStudy, Start
+from rltune.study import SearchStudy, Start
 from rltune.tracking import Tracker, Tracking
 from rltune.trainable import Result
 

@@ -67,6 +67,10 @@ def test_a_replay_decides_as_the_search_did(
     free = rltune.replay(path, "none")
     assert [fate.trial for fate in free.fates if fate.unknown] == list(stopped["trial"])
 
+    assert main(["replay", str(path)]) == 0
+    text = capsys.readouterr().out
+    proposals = (trials["origin"] == "sampler").sum()
+    assert f"proposed alike  {proposals} of {proposals}" in text
     assert main(["replay", str(path), "--scheduler", "none"]) == 0
     text = capsys.readouterr().out
     assert f"decided alike   {24 - len(stopped)} of 24" in text

@@ -6,21 +6,27 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rltune.replayed import Fate, Replay
+    from rltune.replayed_sampler import SamplerReplay
 
 REPLAY_HELP = """\
-Say what another scheduler would have done with a search, from its recorded evaluations.
+Say what another scheduler, or another sampler, would have done with a search, from its recorded
+evaluations.
 
   rltune replay latest
   rltune replay runs/my-search --scheduler asha --scheduler-options "{reduction_factor: 4}"
   rltune replay runs/my-search --scheduler median --json
+  rltune replay runs/my-search --sampler gp
 
-Without --scheduler it is the search's own, and every decision is the recorded one. What a stopped
-trial would have become is not recorded: a search with --scheduler none can be replayed in full.
-Another sampler cannot be replayed: nobody has trained the configurations that it would propose.
+Without flags it is the search's own scheduler and sampler: every decision and every proposal is the
+recorded one. What a stopped trial would have become is not recorded; a search with --scheduler none
+can be replayed in full. Nor has anybody trained what another sampler would have proposed: the
+nearest recorded configuration that is left stands for it, and the question is how soon it comes to
+the best of them.
 """
 
 
@@ -28,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "replay",
-        help="what another scheduler would have done with a search",
+        help="what another scheduler or sampler would have done with a search",
         description=REPLAY_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -40,24 +46,61 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"'
     )
+    parser.add_argument("--sampler", metavar="NAME", help="as in `rltune run`")
+    parser.add_argument(
+        "--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"; needs --sampler'
+    )
+    parser.add_argument(
+        "--repetitions", type=int, metavar="N",
+        help="searches with --sampler, each with another seed (default: 20)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="everything, for programs")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Replay the search and print what differs."""
+    from rltune.agents.errors import UserError
     from rltune.cli.flags import parse_mapping, reject_extra
     from rltune.replayed import replay
+    from rltune.runs import open_run
 
     reject_extra(extra)
-    options = None
-    if args.scheduler_options is not None:
-        options = parse_mapping("--scheduler-options", args.scheduler_options)
-    result = replay(args.run, args.scheduler, options)
+    options: dict[str, Any] = {}
+    for flag in ("--scheduler-options", "--sampler-options"):
+        text = getattr(args, flag[2:].replace("-", "_"))
+        options[flag] = None if text is None else parse_mapping(flag, text)
+    of_scheduler, of_sampler = options.values()
+    result: dict[str, Any]
+    if args.sampler is not None:
+        from rltune.replayed_sampler import replay_sampler
+
+        ordered = replay_sampler(
+            args.run,
+            args.sampler,
+            of_sampler,
+            args.scheduler,
+            of_scheduler,
+            20 if args.repetitions is None else args.repetitions,
+        )
+        result, lines = asdict(ordered), _sampler_lines(ordered)
+    elif of_sampler is not None or args.repetitions is not None:
+        raise UserError("--sampler-options and --repetitions need a --sampler NAME.")
+    else:
+        run = open_run(args.run)
+        replayed = replay(run, args.scheduler, of_scheduler)
+        result, lines = replayed.to_dict(), _lines(replayed)
+        own = args.scheduler is None and of_scheduler is None
+        if own and run.rundir.study_path.exists():
+            from rltune.replayed_sampler import proposed_again
+
+            again, of = proposed_again(run)
+            result["proposed_again"], result["proposals"] = again, of
+            lines.insert(1, f"  proposed alike  {again} of {of}")
     if args.json:
-        json.dump(result.to_dict(), sys.stdout, indent=2)
+        json.dump(result, sys.stdout, indent=2)
         print()
     else:
-        print("\n".join(_lines(result)))
+        print("\n".join(lines))
     return 0
 
 
@@ -102,3 +145,37 @@ def _listed(fates: Sequence[Fate]) -> str:
     ]
     more = len(fates) - len(shown)
     return f": {', '.join(shown)}" + (f" and {plural(more, 'other')}" if more else "")
+
+
+def _sampler_lines(result: SamplerReplay) -> list[str]:
+    from rltune.formats import plural
+
+    orders = (result.sampled, result.by_chance, result.recorded)
+    targets = {f"the best proposal, trial {result.good[0]}": [one.best for one in orders]}
+    if len(result.good) > 1:
+        targets[f"any of the best {len(result.good)}"] = [one.first_good for one in orders]
+    rows = [["", result.sampler, "by chance", "as recorded"]]
+    for name, reached in targets.items():
+        rows.append([name, *(_middle([trials for trials, _ in one]) for one in reached)])
+        rows.append(["  in env-steps", *(_middle([steps for _, steps in one]) for one in reached)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    searches = len(result.sampled.best)
+    far = result.distance > 0.8 * result.apart
+    return [
+        f"{result.sampler}, on the {plural(result.proposals, 'proposal')} of the search, with "
+        f"{result.scheduler}: trials until",
+        *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+        f"  median [10 %, 90 %] of {searches} searches; a proposal is {result.distance:.2f} from "
+        "the recorded one that stands for it,",
+        f"  two recorded ones are {result.apart:.2f} apart (1: from end to end in every dimension)"
+        + ("; where they are so sparse, this says little" if far else ""),
+    ]
+
+
+def _middle(values: Sequence[int]) -> str:
+    """Return the median, and what eight of ten lie between."""
+    import numpy as np
+    from rltune.formats import count
+
+    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], method="nearest").tolist()
+    return count(middle) if len(values) == 1 else f"{count(middle)} [{count(low)}, {count(high)}]"
