@@ -79,6 +79,10 @@ def check(spec: SearchSpec) -> None:
             f"scheduler {spec.scheduler!r} compares one number only; with --against use "
             f"{' or '.join(SCHEDULERS)}."
         )
+    if "seconds" in spec.scheduler_options:
+        raise UserError(
+            f"scheduler {spec.scheduler!r}: with --against, rungs count env_steps; remove seconds."
+        )
     if spec.warm_start:
         raise UserError(
             "--from ranks earlier trials by one objective, so it can't be used with --against."

@@ -24,11 +24,13 @@ from rltune.agents.errors import UserError, unknown
 
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
-# Every option and its default. None: see `pbt.members` and `pbt.pauses`.
+_COMMON: dict[str, float | None] = {"min_population": 5, "margin": 1, "seconds": None}
+_HALVING: dict[str, float | None] = {"reduction_factor": 3, "n_rungs": 3, **_COMMON}
+# Every option and its default. None: see `pbt.members`, `pbt.pauses` and `clock.py`.
 OPTIONS: dict[str, dict[str, float | None]] = {
-    "asha": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5, "margin": 1},
-    "hyperband": {"reduction_factor": 3, "n_rungs": 3, "min_population": 5, "margin": 1},
-    "median": {"n_rungs": 10, "min_population": 5, "margin": 1},
+    "asha": _HALVING,
+    "hyperband": _HALVING,
+    "median": {"n_rungs": 10, **_COMMON},
     "pbt": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
     "pb2": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
     "none": {},
@@ -39,6 +41,7 @@ _RANGES = {
     "n_rungs": (1, math.inf, True),
     "min_population": (1, math.inf, True),
     "margin": (0, math.inf, False),
+    "seconds": (0.001, math.inf, False),
     "population_size": (2, math.inf, True),
     "interval": (1, math.inf, True),
     "quantile": (0.01, 0.5, False),
@@ -171,6 +174,8 @@ class ASHA(Scheduler):
         direction: "maximize" or "minimize"
         margin: standard errors by which a value may miss the cutoff, so that only trials are
             stopped that are unlikely to be among the best
+        seconds: that stand for the full budget, when it is them that count (`clock.py`); who has
+            used them up is stopped
     """
 
     def __init__(
@@ -180,6 +185,7 @@ class ASHA(Scheduler):
         min_population: int = 5,
         direction: str = "maximize",
         margin: float = 1,
+        seconds: float | None = None,
     ) -> None:
         if not rungs or min(rungs) < 1:
             raise UserError(f"the scheduler needs rungs of at least 1 env_step; got {list(rungs)}")
@@ -191,6 +197,7 @@ class ASHA(Scheduler):
         self.reduction_factor = reduction_factor
         self.min_population = min_population
         self.margin = margin
+        self.seconds = seconds
         self._sign = {"maximize": 1.0, "minimize": -1.0}[direction]
         self._clear()
 
@@ -206,7 +213,7 @@ class ASHA(Scheduler):
     def decide(
         self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
     ) -> str:
-        """Take a trial's value at `env_steps`; return "continue" or "stop".
+        """Take a trial's value at `env_steps` (see `clock.py`); return "continue" or "stop".
 
         NaN and infinite values are stopped at once and never recorded. A missing value (None) is
         judged as the worst, and the rung stays open for the next value. A report that a resumed
@@ -218,12 +225,17 @@ class ASHA(Scheduler):
                 trial, self._rung_at(env_steps), f"{value} at {env_steps:,} env_steps"
             )
         rung = self._enter(trial, env_steps, value)
-        if rung is None or rung == self.rungs[-1]:
+        if rung is None:
             return "continue"
+        if rung == self.rungs[-1]:
+            if self.seconds is None:
+                return "continue"
+            return self._stop(trial, rung, f"stopped: its {self.seconds:,.6g} seconds are used up")
         why = self._shortfall(trial, rung, value, self.margin * standard_error)
         if why is None:
             return "continue"
-        return self._stop(trial, rung, f"stopped at rung {rung:,}: {why}")
+        took = f" ({self.seconds * rung / self.rungs[-1]:,.3g} s)" if self.seconds else ""
+        return self._stop(trial, rung, f"stopped at rung {rung:,}{took}: {why}")
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
@@ -335,7 +347,7 @@ class Hyperband(Scheduler):
 
     Args:
         rungs: of the bracket that begins first; the others leave out its smallest ones
-        reduction_factor, min_population, direction, margin: of each bracket, as in `ASHA`
+        reduction_factor, min_population, direction, margin, seconds: of each bracket, as in `ASHA`
     """
 
     def __init__(
@@ -345,10 +357,11 @@ class Hyperband(Scheduler):
         min_population: int = 5,
         direction: str = "maximize",
         margin: float = 1,
+        seconds: float | None = None,
     ) -> None:
         n = len(rungs)
         self.brackets = [
-            ASHA(rungs[first:], reduction_factor, min_population, direction, margin)
+            ASHA(rungs[first:], reduction_factor, min_population, direction, margin, seconds)
             for first in range(n)
         ]
         # As many trials as give each bracket about the same budget.
@@ -423,14 +436,15 @@ def make_scheduler(
     if name == "none":
         return NoScheduler()
     population, n_rungs = int(values["min_population"]), int(values["n_rungs"])
+    margin, seconds = values["margin"], values["seconds"]
     if name == "median":
         rungs = [round(budget * k / n_rungs) for k in range(2, n_rungs + 1)]
         rungs = [r for r in rungs if r >= 1] or [budget]
-        return ASHA(rungs, 2, population, direction, values["margin"])
+        return ASHA(rungs, 2, population, direction, margin, seconds)
     factor = values["reduction_factor"]
     kind = Hyperband if name == "hyperband" else ASHA
     rungs = default_rungs(budget, factor, n_rungs)
-    return kind(rungs, factor, population, direction, values["margin"])
+    return kind(rungs, factor, population, direction, margin, seconds)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rltune.agents.errors import MissingMetricError, UserError
 from rltune.agents.own_code import place_in_own_code
 from rltune.answer import label
 from rltune.by_hand import reason as by_hand
+from rltune.clock import Clock
 from rltune.deadlines import Deadlines
 from rltune.formats import duration
 from rltune.learners import cut_off
@@ -118,6 +119,7 @@ class Driver:
         view: SearchView,
         *,
         others: Others | None = None,
+        clock: Clock | None = None,
         health: Health | None = None,
         requests: StopRequests | None = None,
         slots: int,
@@ -135,6 +137,7 @@ class Driver:
         self.tracker = tracker
         self.view = view
         self.others = others or Others()
+        self.clock = clock or Clock(spec.budget)
         self.health = health
         self.requests = requests
         self.slots = slots
@@ -498,6 +501,7 @@ class Driver:
                     self._end(trial, "FAIL", f"error: {error}")
                     return True
             leg.values[point] = result.objective
+            self.clock.note(trial.number, seed, point, flight.seconds)
             leg.done = result.finished
             if self.plan.most > 1 or self.others.goals:
                 self.noise.learn(trial.number, trial.entrant)
@@ -534,7 +538,8 @@ class Driver:
             trial.others = self.others.judge(trial.number, entrant, point)
             entrant.settled = point
             doubt = self.noise.standard_error(point, len(values))
-            verdict = self.scheduler.decide(trial.number, point, trial.value, doubt)
+            at = self.clock.at(trial.number, point)
+            verdict = self.scheduler.decide(trial.number, at, trial.value, doubt)
             if self.view.judged(trial.number, self.scheduler.places(trial.number)):
                 self.view.set_rungs(self.scheduler.table())
             if entrant.finished:

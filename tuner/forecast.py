@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.asha import NoScheduler, make_scheduler
+from rltune.clock import Clock
 from rltune.costs import CostModel
 from rltune.measure import Cost, Measurement, Meter
 from rltune.pbt import NAMES, rungs_of
@@ -289,7 +290,7 @@ class _Plays:
         spec, n_starts = self.spec, min(len(self.own), trials)
         options = (spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler = NoScheduler() if spec.scheduler in NAMES else make_scheduler(*options)
-        plan = spec.seed_plan(rungs_of(spec))
+        plan, clock = spec.seed_plan(rungs_of(spec)), Clock.of(spec)
         drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
         full = np.concatenate([self.own[:n_starts], drawn])
         quality = rng.normal(size=trials)
@@ -303,7 +304,8 @@ class _Plays:
                 error = NOISE / n_seeds[i] ** 0.5
                 score = float(quality[trial] + error * rng.normal())
                 known = error if plan.most > 1 else 0.0
-                if scheduler.decide(trial, point, score, known) == "stop" and point < spec.budget:
+                at = clock.place(full[trial, i, 0]) if clock.seconds else point
+                if scheduler.decide(trial, at, score, known) == "stop" and point < spec.budget:
                     last[trial] = i
                     break
             else:

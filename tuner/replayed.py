@@ -17,6 +17,7 @@ from rltune import pareto_asha
 from rltune.against import SCHEDULERS, Others
 from rltune.agents.errors import UserError
 from rltune.asha import Rung, Scheduler, make_scheduler
+from rltune.clock import Clock
 from rltune.objectives import metric_of, objective_of
 from rltune.pbt import NAMES, rungs_of
 from rltune.runs import Run, open_run
@@ -135,12 +136,13 @@ def replay(
     last: dict[int, int] = {}
     seen: dict[int, tuple[int, float]] = {}
     stopped: dict[int, int] = {}
+    clock = Clock.of(spec, options, read_history=recorded.history)
     for trial, point, value, standard_error in reports(recorded.history(), spec, complete, others):
         last[trial] = point
         if trial in stopped:
             continue
         seen[trial] = (point, value)
-        if judge.decide(trial, point, value, standard_error) == "stop":
+        if judge.decide(trial, clock.at(trial, point), value, standard_error) == "stop":
             stopped[trial] = point
     for trial in complete:  # there was nothing left to stop
         if stopped.get(trial) == last.get(trial):

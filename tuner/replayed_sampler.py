@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.asha import Scheduler, make_scheduler
+from rltune.clock import Clock
 from rltune.distributions import to_unit
 from rltune.earlier import take_over
 from rltune.replayed import reports, searched
@@ -130,7 +131,7 @@ def replay_sampler(
     judge = partial(make_scheduler, name, spec.budget, dict(options or {}))
     proposer = _proposer(recorded, spec, sampler, sampler_options or {}, spec.seed)
     with reading(recorded.rundir.study_path):
-        pool = _Pool(recorded, spec, proposer)
+        pool = _Pool(recorded, spec, proposer, dict(options or {}))
     searches = []
     for seed in range(spec.seed, spec.seed + repetitions):
         another = _proposer(recorded, spec, sampler, sampler_options or {}, seed)
@@ -153,8 +154,11 @@ def replay_sampler(
 class _Pool:
     """The recorded trials that have a value: starts, and proposals that are to be found."""
 
-    def __init__(self, recorded: Run, spec: SearchSpec, proposer: Proposer) -> None:
+    def __init__(
+        self, recorded: Run, spec: SearchSpec, proposer: Proposer, options: Mapping[str, Any]
+    ) -> None:
         table = recorded.trials()
+        self.clock = Clock.of(spec, options, read_history=recorded.history)
         complete = set(table["trial"][table["state"] == "COMPLETE"])
         self.proposer = proposer
         self.reports: dict[int, Reports] = {}
@@ -251,7 +255,8 @@ def _train(
         known[point] = value
         last = point == pool.reports[number][-1][0]
         # A complete trial has nothing left to stop.
-        if scheduler.decide(place, point, value, standard_error) == "stop" and not (
+        at = pool.clock.at(number, point)
+        if scheduler.decide(place, at, value, standard_error) == "stop" and not (
             last and state == TrialState.COMPLETE
         ):
             state = TrialState.PRUNED

@@ -305,6 +305,7 @@ def drive(
     from rltune.asha import make_scheduler
     from rltune.by_hand import StopRequests
     from rltune.capacity import Resources, Room
+    from rltune.clock import Clock
     from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.earlier import take_over
@@ -346,9 +347,10 @@ def drive(
                 scheduler = make_population(spec, space, config_class, study, run)
             else:
                 scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-            scheduler.restore(study.reports(), study.stopped())
-            plan = spec.seed_plan(rungs_of(spec))
             history = HistoryWriter(run.path)
+            clock = Clock.of(spec, read_history=lambda: read_history(run.path))
+            scheduler.restore(clock.reports(study.reports()), study.stopped())
+            plan = spec.seed_plan(rungs_of(spec))
             health = make_health(spec) if spec.stop_rules else None
             if health and (going_on := [asked.number for asked in study.unfinished()]):
                 health.restore(read_history(run.path), read_episodes(run.path), going_on)
@@ -386,6 +388,7 @@ def drive(
                         tracker,
                         view,
                         others=others,
+                        clock=clock,
                         health=health,
                         requests=requests,
                         slots=room.slots(),

@@ -275,6 +275,7 @@ class _Search(_Page):
             return
         self.section("Trials")
         table = plain_table("", "", "")
+        table.columns[-1].no_wrap = False  # trials may have been stopped at many places
         for state, (word, style) in STATES.items():
             if not summary.states.get(state):
                 continue

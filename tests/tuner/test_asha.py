@@ -226,6 +226,8 @@ def test_options_reach_the_scheduler():
         ("asha", {"min_population": 2.5}, "whole number"),
         ("asha", {"n_rungs": "3"}, "must be a whole number"),
         ("asha", {"min_population": True}, "whole number"),
+        ("median", {"seconds": 0}, "at least 0.001"),
+        ("asha", {"seconds": "2m"}, "seconds must be a number"),
         ("none", {"n_rungs": 3}, "has no options"),
     ],
 )

@@ -102,6 +102,10 @@ def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
     assert play(scheduler="none", tournament=False)[0] == 9 * 900
     stopped = play(trials=60, tournament=False)[0] / (60 * 900)
     assert 0.2 < stopped < 0.7  # ASHA's survivors
+    # A full trial takes 9 s: after the fifth of nine parts, 5 s are used up.
+    unjudged = {"min_population": 1000, "seconds": 5}
+    cut = play(trials=60, tournament=False, scheduler_options=unjudged)[0]
+    assert cut == 60 * 500
 
 
 def test_jobs_run_side_by_side() -> None:

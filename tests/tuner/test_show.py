@@ -223,6 +223,15 @@ def test_nothing_but_commands_is_wider_than_the_terminal(search, width):
     assert not any(line.endswith(" ") for line in page.splitlines())
 
 
+def test_many_places_where_trials_were_stopped_are_all_there(search):
+    places = [trial(8 + n, "PRUNED", objective=1.0, rung=1000 * (n + 1)) for n in range(9)]
+    write_trials(search.trials_path, [*TRIALS, *places])
+    page = shown(search.path, 60)
+    assert "stopped early" in page
+    for n in range(9):
+        assert f"1 at {n + 1},000 env-steps" in " ".join(page.split())
+
+
 def test_json_holds_the_answer_and_no_nan(search, capsys):
     finish(search, {0: [300, 310, 320, 330, 340], 2: [float("nan"), 490, 495, 500, 500]})
     assert main(["show", str(search.path), "--json"]) == 0

@@ -1,0 +1,88 @@
+"""Rungs in seconds: trials are compared when they have taken equally long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rltune
+from rltune.asha import make_scheduler
+from rltune.clock import Clock
+from rltune.spec import SearchSpec
+from rltune.study import SearchStudy
+from searching import search
+
+# Each of 90 updates takes a hundredth of a second or nothing; the slow ones are better.
+SPACE: dict[str, Any] = {
+    "space": {"sleep": {"choice": [0.0, 0.01]}, "at": {"int": [1, 1000]}},
+    "derived": {"quality": "0.5 + 40 * sleep"},
+}
+
+
+def test_a_trial_is_as_far_as_its_seconds_are() -> None:
+    clock = Clock(900, 10.0)
+    clock.note(0, 0, 100, 5.0)
+    assert clock.at(0, 100) == 450
+    clock.note(0, 1, 100, 7.0)
+    assert clock.at(0, 100) == 540  # the mean of its seeds
+    assert clock.reports({0: {100: 1.5}, 1: {100: 2.5}}) == {0: {540: 1.5}, 1: {100: 2.5}}
+    plain = Clock(900)
+    plain.note(0, 0, 100, 5.0)
+    assert plain.at(0, 100) == 100
+
+
+@pytest.mark.parametrize("name", ["asha", "hyperband", "median"])
+def test_who_has_used_up_its_seconds_is_stopped(name: str) -> None:
+    scheduler = make_scheduler(name, 900, {"seconds": 90})
+    assert scheduler.decide(0, 899, 1.0) == "continue"
+    assert scheduler.decide(0, 900, 1.0) == "stop"
+    assert scheduler.reason(0) == "stopped: its 90 seconds are used up"
+
+
+def test_the_reason_tells_the_seconds() -> None:
+    asha = make_scheduler("asha", 900, {"seconds": 90, "min_population": 2})
+    assert asha.decide(0, 120, 2.0) == "continue"
+    assert asha.decide(1, 100, 1.0) == "stop"
+    assert asha.reason(1).startswith("stopped at rung 100 (10 s): 1 < 2")
+
+
+def test_a_search_replays_and_goes_on_as_it_was_judged(tmp_path: Path, no_ray: None) -> None:
+    options = {"seconds": 0.5, "min_population": 3}
+    result = search(
+        tmp_path, SPACE, trials=16, scheduler_options=options, tournament=False, eval_episodes=1
+    )
+    trials = result.trials()
+    slow, quick = trials[trials["config.sleep"] > 0], trials[trials["config.sleep"] == 0]
+    # In env_steps the slow ones win, and take 0.9 s each.
+    assert len(slow) > 2
+    assert set(slow["state"]) == {"PRUNED"}
+    assert all(reason.startswith("stopped") for reason in slow["reason"])
+    assert "COMPLETE" in set(quick["state"])
+
+    again = rltune.replay(result.path)
+    assert all(fate.same for fate in again.fates)
+    free = rltune.replay(result.path, "asha", {"min_population": 3})
+    assert not all(fate.same for fate in free.fates)  # in env_steps
+
+    run = rltune.open(result.path)
+    spec = SearchSpec.from_dict(run.spec)
+    study = SearchStudy(result.path / "study.db", rltune.Space.from_dict(spec.space))
+    restored = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    clock = Clock.of(spec, read_history=run.history)
+    restored.restore(clock.reports(study.reports()), study.stopped())
+    assert tuple(restored.table()) == again.rungs
+
+
+def test_nobody_takes_more_than_its_seconds(tmp_path: Path, no_ray: None) -> None:
+    options = {"seconds": 0.5, "min_population": 100}
+    trials = search(tmp_path, SPACE, trials=8, scheduler_options=options, tournament=False).trials()
+    slow = trials[trials["config.sleep"] > 0]
+    assert set(slow["reason"]) == {"stopped: its 0.5 seconds are used up"}
+    assert slow["budget_reached"].max() <= 500
+    assert slow["seconds"].min() >= 0.5
+
+
+def test_several_objectives_count_env_steps(tmp_path: Path, no_ray: None) -> None:
+    with pytest.raises(rltune.UserError, match="remove seconds"):
+        search(tmp_path, against="seconds", scheduler_options={"seconds": 5})

@@ -1,0 +1,74 @@
+"""How far a trial is, as the scheduler counts it: in env_steps, or by the seconds that it took.
+
+Trials of one space differ up to 40-fold in price. With `seconds` among its options the scheduler
+compares trials that took equally long: rungs stay fractions of the budget, and a trial is as far in
+it as its seconds are in those of the option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rltune.asha import Reports
+    from rltune.spec import SearchSpec
+
+
+class Clock:
+    """Says how far trials are.
+
+    Args:
+        budget: env_steps of a full trial
+        seconds: of training and evaluation that stand for the full budget; None: env_steps count
+    """
+
+    def __init__(self, budget: int, seconds: float | None = None) -> None:
+        self.budget = budget
+        self.seconds = seconds
+        # trial -> point -> seed -> seconds
+        self._times: dict[int, dict[int, dict[int, float]]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        spec: SearchSpec,
+        options: Mapping[str, Any] | None = None,
+        *,
+        read_history: Callable[[], pd.DataFrame] | None = None,
+    ) -> Clock:
+        """Return that of a search, with these options of a scheduler instead of its own.
+
+        ``read_history`` returns what is recorded of it.
+        """
+        options = spec.scheduler_options if options is None else options
+        clock = cls(spec.budget, options.get("seconds"))
+        if clock.seconds is not None and read_history is not None:
+            history = read_history()
+            rows = history[(history["role"] == "tune") & history["eval_return"].notna()]
+            for row in rows[["trial", "seed", "iteration", "time"]].to_dict("records"):
+                point = spec.points[row["iteration"] - 1]
+                clock.note(row["trial"], row["seed"], point, row["time"])
+        return clock
+
+    def note(self, trial: int, seed: int, point: int, seconds: float) -> None:
+        """Take what a trial has taken on a seed until a point in env_steps."""
+        self._times.setdefault(trial, {}).setdefault(point, {})[seed] = seconds
+
+    def at(self, trial: int, point: int) -> int:
+        """Return how far the trial is at the point, out of the budget; a mean over its seeds."""
+        times = self._times.get(trial, {}).get(point)
+        return self.place(sum(times.values()) / len(times)) if self.seconds and times else point
+
+    def place(self, seconds: float) -> int:
+        """Return how far a trial is that took so long."""
+        assert self.seconds is not None
+        return max(1, round(self.budget * seconds / self.seconds))
+
+    def reports(self, reports: Reports) -> Reports:
+        """Return what trials reported, by how far they were."""
+        return {
+            trial: {self.at(trial, point): value for point, value in values.items()}
+            for trial, values in reports.items()
+        }
