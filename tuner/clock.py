@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rltune.pbt import rungs_of
+
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.asha import Reports
+    from rltune.seeds import SeedPlan
     from rltune.spec import SearchSpec
 
 
@@ -22,11 +25,15 @@ class Clock:
     Args:
         budget: env_steps of a full trial
         seconds: of training and evaluation that stand for the full budget; None: env_steps count
+        plan: which seeds a trial is judged on, and where
     """
 
-    def __init__(self, budget: int, seconds: float | None = None) -> None:
+    def __init__(
+        self, budget: int, seconds: float | None = None, plan: SeedPlan | None = None
+    ) -> None:
         self.budget = budget
         self.seconds = seconds
+        self.plan = plan
         # trial -> point -> seed -> seconds
         self._times: dict[int, dict[int, dict[int, float]]] = {}
 
@@ -43,7 +50,7 @@ class Clock:
         ``read_history`` returns what is recorded of it.
         """
         options = spec.scheduler_options if options is None else options
-        clock = cls(spec.budget, options.get("seconds"))
+        clock = cls(spec.budget, options.get("seconds"), spec.seed_plan(rungs_of(spec)))
         if clock.seconds is not None and read_history is not None:
             history = read_history()
             rows = history[(history["role"] == "tune") & history["eval_return"].notna()]
@@ -57,9 +64,14 @@ class Clock:
         self._times.setdefault(trial, {}).setdefault(point, {})[seed] = seconds
 
     def at(self, trial: int, point: int) -> int:
-        """Return how far the trial is at the point, out of the budget; a mean over its seeds."""
-        times = self._times.get(trial, {}).get(point)
-        return self.place(sum(times.values()) / len(times)) if self.seconds and times else point
+        """Return how far the trial is at the point, out of the budget: the mean over its seeds.
+
+        Those are meant that it is judged on there; with racing, others may come to it later.
+        """
+        known = self._times.get(trial, {}).get(point, {})
+        seeds = known if self.plan is None else self.plan.seeds_at(point)
+        times = [known[seed] for seed in seeds if seed in known]
+        return self.place(sum(times) / len(times)) if self.seconds and times else point
 
     def place(self, seconds: float) -> int:
         """Return how far a trial is that took so long."""

@@ -9,6 +9,7 @@ import pytest
 import rltune
 from rltune.asha import make_scheduler
 from rltune.clock import Clock
+from rltune.seeds import make_plan
 from rltune.spec import SearchSpec
 from rltune.study import SearchStudy
 from searching import search
@@ -47,10 +48,21 @@ def test_the_reason_tells_the_seconds() -> None:
     assert asha.reason(1).startswith("stopped at rung 100 (10 s): 1 < 2")
 
 
-def test_a_search_replays_and_goes_on_as_it_was_judged(tmp_path: Path, no_ray: None) -> None:
+def test_only_the_seeds_that_it_is_judged_on_count() -> None:
+    clock = Clock(900, 9.0, make_plan("racing", range(100, 901, 100), [100, 300, 900]))
+    for seed, seconds in enumerate([1.0, 3.0, 8.0]):
+        for point in (100, 300):
+            clock.note(0, seed, point, seconds)
+    assert (clock.at(0, 100), clock.at(0, 300)) == (100, 200)
+
+
+@pytest.mark.parametrize("seeds", [1, "racing"])
+def test_a_search_replays_and_goes_on_as_it_was_judged(
+    tmp_path: Path, no_ray: None, seeds: int | str
+) -> None:
     options = {"seconds": 0.5, "min_population": 3}
     result = search(
-        tmp_path, SPACE, trials=16, scheduler_options=options, tournament=False, eval_episodes=1
+        tmp_path, SPACE, trials=16, seeds=seeds, scheduler_options=options, tournament=False
     )
     trials = result.trials()
     slow, quick = trials[trials["config.sleep"] > 0], trials[trials["config.sleep"] == 0]
