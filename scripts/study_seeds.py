@@ -1,7 +1,7 @@
 """Find out what several seeds per trial are worth: replay searches on recorded learning curves.
 
     python scripts/study_seeds.py record     # resumable; hours of CPU, can run in the background
-    python scripts/study_seeds.py simulate   # seconds: the table of docs/benchmarks.md
+    python scripts/study_seeds.py simulate   # seconds: the tables of docs/benchmarks.md
 
 `record` trains configurations drawn from a shipped space on ten seeds each, and keeps every greedy
 evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal
@@ -66,6 +66,7 @@ class Policy(NamedTuple):
 POLICIES = {
     "one seed": Policy((1, 1, 1)),
     "three seeds": Policy((3, 3, 3)),
+    "racing 1-2-2": Policy((1, 2, 2)),
     "racing 1-2-3": Policy((1, 2, 3)),
     "racing 1-2-3, margin 0": Policy((1, 2, 3), margin=0.0),
     "racing 1-3-5": Policy((1, 3, 5)),
@@ -214,41 +215,41 @@ def outcome(curves: Curves, policy: Policy, limit: float, repetition: int) -> Ou
 
 
 def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
-    """Print what the policies reach at equal env steps."""
-    print(
-        "| agent, environment | full trainings | policy | tried | searched | after the tournament |"
-    )
-    print("|---|---|---|---|---|---|")
-    for setting in settings:
+    """Print what the policies reach at equal env steps: a table of each outcome."""
+    columns = ["agent, environment (configurations)", "full trainings", *POLICIES]
+    tables: dict[str, list[list[str]]] = {"tried": [], "searched": [], "tested": []}
+    for setting, limit in itertools.product(settings, limits):
         curves = curves_of(setting)
         if len(curves) < 10:
             print(f"{setting}: {len(curves)} configurations are recorded", file=sys.stderr)
             continue
-        for limit in limits:
-            first: list[Outcome] = []
-            for name, policy in POLICIES.items():
-                found = [outcome(curves, policy, limit, n) for n in range(REPETITIONS)]
-                known = [one or Outcome(floor(curves), floor(curves), 0) for one in found]
-                first = first or known
-                print(
-                    f"| {setting.agent}, {setting.env} | {limit:g} | {name} | "
-                    f"{sum(one.tried for one in known) / len(known):.0f} | "
-                    f"{against([o.searched for o in known], [o.searched for o in first])} | "
-                    f"{against([o.tested for o in known], [o.tested for o in first])} |"
-                )
+        nothing = Outcome(floor(curves), floor(curves), 0)
+        found = [
+            [outcome(curves, policy, limit, n) or nothing for n in range(REPETITIONS)]
+            for policy in POLICIES.values()
+        ]
+        title = [f"{setting.agent}, {setting.env} ({len(curves)})", f"{limit:g}"]
+        for name, rows in tables.items():
+            values = [[getattr(one, name) for one in outcomes] for outcomes in found]
+            shown = [against(mine, values[0]) for mine in values]
+            if name == "tried":
+                shown = [f"{sum(mine) / len(mine):.0f}" for mine in values]
+            rows.append([*title, *shown])
+    for name, rows in tables.items():
+        print(f"\n{name}\n\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+        print(*(f"| {' | '.join(row)} |" for row in rows), sep="\n")
 
 
 def against(values: Sequence[float], one_seed: Sequence[float]) -> str:
-    """Return the mean, and with its 95 % interval how much more it is than with one seed."""
+    """Return the mean with one seed, else how much more it is, with a 95 % interval."""
     import numpy as np
     from rltune.stats import bootstrap_interval
 
-    mean = f"{np.mean(values):.1f}"
     if values == one_seed:
-        return mean
+        return f"{np.mean(values):.1f}"
     more = np.subtract(values, one_seed)
     low, high = bootstrap_interval(more.tolist(), lambda v: float(np.mean(v)), n=2000)
-    return f"{mean}: {np.mean(more):+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"{np.mean(more):+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def floor(curves: Curves) -> float:
@@ -267,7 +268,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("record", "simulate"))
     parser.add_argument("--setting", nargs="+", default=[], help="only these: ppo-CartPole-v1")
-    parser.add_argument("--limit", nargs="+", type=float, default=[15.0, 30.0])
+    parser.add_argument("--limit", nargs="+", type=float, default=[8.0, 15.0, 30.0])
     args = parser.parse_args()
     if args.what == "record":
         record(list(chosen(args.setting)))
