@@ -61,7 +61,8 @@ class Clock:
 
     def note(self, trial: int, seed: int, point: int, seconds: float) -> None:
         """Take what a trial has taken on a seed until a point in env_steps."""
-        self._times.setdefault(trial, {}).setdefault(point, {})[seed] = seconds
+        if self.seconds is not None:
+            self._times.setdefault(trial, {}).setdefault(point, {})[seed] = seconds
 
     def at(self, trial: int, point: int) -> int:
         """Return how far the trial is at the point, out of the budget: the mean over its seeds.
@@ -71,7 +72,7 @@ class Clock:
         known = self._times.get(trial, {}).get(point, {})
         seeds = known if self.plan is None else self.plan.seeds_at(point)
         times = [known[seed] for seed in seeds if seed in known]
-        return self.place(sum(times) / len(times)) if self.seconds and times else point
+        return self.place(sum(times) / len(times)) if times else point
 
     def place(self, seconds: float) -> int:
         """Return how far a trial is that took so long."""
