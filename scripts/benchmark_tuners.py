@@ -172,14 +172,15 @@ def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
             state = "COMPLETE" if done else "PRUNED"
             at, value = last["timestamp"], last["eval_return"]
             trials.append({"at": at, "value": value, "state": state})
-    best = results.get_best_result().config
+    best = results.get_best_result().config if trials else None  # it raises where nothing reported
     (folder / "found.json").write_text(json.dumps({"parameters": best, "trials": trials}))
 
 
 def found_by_tune(folder: Path, started: float, agent: str) -> dict[str, Any]:
     found = json.loads((folder / "found.json").read_text())
     trials = [{**trial, "at": trial["at"] - started} for trial in found["trials"]]
-    return {"config": decode(found["parameters"], space_of(agent)), "trials": trials}
+    best = found["parameters"]
+    return {"config": best and decode(best, space_of(agent)), "trials": trials}
 
 
 def search_optuna(setting: Setting, seed: int, folder: Path, ends: float) -> None:
