@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ def declare(trial: Any, space: Any, left_out: tuple[str, ...] = ()) -> None:
     for name, about in space.to_dict()["space"].items():
         if name in left_out or any(chosen.get(k) != v for k, v in about.get("when", {}).items()):
             continue
-        kind, bounds = next((k, v) for k, v in about.items() if k not in ("when", "log", "step"))
+        kind, bounds = next((k, v) for k, v in about.items() if isinstance(v, list))
         if kind == "choice":
             chosen[name] = trial.suggest_categorical(name, bounds)
             continue
@@ -153,12 +154,13 @@ def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
             agent.learn(setting.budget * k // EVALUATIONS)
             tune.report({"eval_return": agent.evaluate(EPISODES).mean})
 
+    aim = {"metric": "eval_return", "mode": "max"}
     ray.init(num_cpus=SLOTS, include_dashboard=False)
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
-            metric="eval_return", mode="max", num_samples=-1, time_budget_s=ends - time.time(),
-            search_alg=OptunaSearch(space=lambda trial: declare(trial, space), seed=seed),
+            **aim, num_samples=-1, time_budget_s=ends - time.time(),
+            search_alg=OptunaSearch(partial(declare, space=space), seed=seed, **aim),
             scheduler=ASHAScheduler(max_t=EVALUATIONS), max_concurrent_trials=SLOTS,
         ),
         run_config=tune.RunConfig(storage_path=str(folder), name="run", verbose=0),
