@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rltune.agents.errors import UserError, unknown
+from rltune.formats import rung_at
 
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
@@ -58,12 +59,14 @@ class Rung:
         entered: trials that reached it with a value
         stopped: trials that were stopped there
         cutoff: value that a trial needs to go on; None while no one is stopped there
+        seconds: after which trials are compared; None where env_steps count
     """
 
     budget: int
     entered: int
     stopped: int
     cutoff: float | None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Place:
         rank: of the value, 1 is the best; None where there is no order
         entered: trials that reached the rung with a value
         cutoff: value that a trial needs to go on; None while no one is stopped there
+        seconds: after which trials are compared; None where env_steps count
     """
 
     rung: int
@@ -83,6 +87,7 @@ class Place:
     rank: int | None
     entered: int
     cutoff: float | None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -234,7 +239,7 @@ class ASHA(Scheduler):
         why = self._shortfall(trial, rung, value, self.margin * standard_error)
         if why is None:
             return "continue"
-        took = f" ({self.seconds * rung / self.rungs[-1]:,.3g} s)" if self.seconds else ""
+        took = f" ({rung_at(rung, self._seconds_at(rung))})" if self.seconds else ""
         return self._stop(trial, rung, f"stopped at rung {rung:,}{took}: {why}")
 
     def reason(self, trial: int) -> str:
@@ -267,6 +272,7 @@ class ASHA(Scheduler):
                 entered=len(self._entries[rung]),
                 stopped=stopped.count(rung),
                 cutoff=None if rung == self.rungs[-1] else self._cutoff(rung),
+                seconds=self._seconds_at(rung),
             )
             for rung in self.rungs
         ]
@@ -274,10 +280,20 @@ class ASHA(Scheduler):
     def places(self, trial: int) -> list[Place]:
         """Return how a trial stands at the rungs that it has reached, smallest budget first."""
         return [
-            Place(rung, entry[1], self._rank(rung, entry[1]), len(entries), self._cutoff(rung))
+            Place(
+                rung=rung,
+                value=entry[1],
+                rank=self._rank(rung, entry[1]),
+                entered=len(entries),
+                cutoff=self._cutoff(rung),
+                seconds=self._seconds_at(rung),
+            )
             for rung, entries in self._entries.items()
             if (entry := entries.get(trial)) is not None
         ]
+
+    def _seconds_at(self, rung: int) -> float | None:
+        return None if self.seconds is None else self.seconds * rung / self.rungs[-1]
 
     def _rank(self, rung: int, value: float) -> int | None:
         values = self._values[rung]
@@ -403,6 +419,7 @@ class Hyperband(Scheduler):
                 entered=sum(r.entered for t in tables for r in t if r.budget == rung.budget),
                 stopped=sum(r.stopped for t in tables for r in t if r.budget == rung.budget),
                 cutoff=rung.cutoff,
+                seconds=rung.seconds,
             )
             for rung in tables[0]
         ]

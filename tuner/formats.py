@@ -27,6 +27,13 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def rung_at(env_steps: int, seconds: float | None) -> str:
+    """Return where a rung is: "5,556" env_steps, or "13.3 s" where seconds count."""
+    if seconds is None:
+        return f"{env_steps:,}"
+    return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
+
+
 def count(value: float) -> str:
     """Return a number of steps: "5,923", from a million on "1.25 M"."""
     if value >= 1e9:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltune.against import goals_of
 from rltune.deadlines import Deadlines, TournamentTime
-from rltune.formats import count, duration, plural, settings
+from rltune.formats import count, duration, plural, rung_at, settings
 from rltune.learners import learns_nothing
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
@@ -46,7 +46,9 @@ def plan_lines(
     trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
     limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
     rungs = rungs_of(spec)
-    at = f" at {', '.join(map(count, rungs[:-1]))} env_steps" if rungs[1:] else ""
+    seconds = spec.scheduler_options.get("seconds")
+    places = [rung_at(r, seconds and seconds * r / spec.budget) for r in rungs[:-1]]
+    at = f" at {', '.join(places)}{'' if seconds else ' env_steps'}" if places else ""
     evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env_steps"
     at_once = spec.concurrency or "as many as fit"
     lines = [

@@ -215,11 +215,19 @@ class Summary:
         space = self.spec.get("space") or {}
         return dict(space.get("space") or {})
 
+    @property
+    def rung_seconds(self) -> float | None:
+        """Return the seconds that stand for the full budget; None where rungs count env_steps."""
+        return (self.spec.get("scheduler_options") or {}).get("seconds")
+
     @cached_property
     def stops(self) -> dict[int, int]:
         """Return how many trials were stopped at which env_steps."""
         rows = self.trials[self.trials["state"] == "PRUNED"]
-        places = rows["rung"].fillna(rows["budget_reached"]).fillna(0).astype(int)
+        places = rows["budget_reached"]
+        if not self.rung_seconds:
+            places = rows["rung"].fillna(places)
+        places = places.fillna(0).astype(int)
         return dict(sorted(Counter(places.tolist()).items()))
 
     @cached_property

@@ -9,9 +9,12 @@ import pytest
 import rltune
 from rltune.asha import make_scheduler
 from rltune.clock import Clock
+from rltune.formats import rung_at
+from rltune.reporting.figures import stopping
 from rltune.seeds import make_plan
 from rltune.spec import SearchSpec
 from rltune.study import SearchStudy
+from rltune.summary import Summary
 from searching import search
 
 # Each of 90 updates takes a hundredth of a second or nothing; the slow ones are better.
@@ -46,6 +49,20 @@ def test_the_reason_tells_the_seconds() -> None:
     assert asha.decide(0, 120, 2.0) == "continue"
     assert asha.decide(1, 100, 1.0) == "stop"
     assert asha.reason(1).startswith("stopped at rung 100 (10 s): 1 < 2")
+
+
+def test_a_rung_says_after_how_many_seconds_it_compares() -> None:
+    for name in ("asha", "hyperband", "median"):
+        scheduler = make_scheduler(name, 900, {"seconds": 3600})
+        scheduler.decide(0, 900, 1.0)
+        rungs = scheduler.table()
+        assert [rung.seconds for rung in rungs] == [4.0 * rung.budget for rung in rungs]
+        assert scheduler.places(0)[-1].seconds == 3600
+    assert {rung.seconds for rung in make_scheduler("asha", 900, {}).table()} == {None}
+    assert [rung_at(100, 400.0), rung_at(100, 0.0556), rung_at(100, 1234.5)] == [
+        "400 s", "0.0556 s", "1,234 s",
+    ]  # fmt: skip
+    assert rung_at(5556, None) == "5,556"
 
 
 def test_only_the_seeds_that_it_is_judged_on_count() -> None:
@@ -84,6 +101,14 @@ def test_a_search_replays_and_goes_on_as_it_was_judged(
     clock = Clock.of(spec, read_history=run.history)
     restored.restore(clock.reports(study.reports()), study.stopped())
     assert tuple(restored.table()) == again.rungs
+
+    stopped = trials[trials["state"] == "PRUNED"]
+    summary = Summary(run)
+    assert summary.stops == stopped.groupby("budget_reached").size().to_dict()
+    chart = stopping(summary)
+    assert chart is not None
+    assert "as long as" in chart.says
+    assert "rungs" not in chart.says
 
 
 def test_nobody_takes_more_than_its_seconds(tmp_path: Path, no_ray: None) -> None:

@@ -81,6 +81,24 @@ def test_a_reader_finds_everything_in_80_by_24():
     assert line(lines, "Failed") == "Failed trial 9 non-finite policy_loss at 12,288 env-steps"
 
 
+def test_rungs_in_seconds_say_so():
+    view = busy_view()
+    view.set_rungs([
+        Rung(5556, 13, 5, 98.1, 10.0), Rung(16667, 6, 1, None, 30.0), Rung(50000, 5, 0, None, 90.0)
+    ])  # fmt: skip
+    for number, seconds in ((20, 12.0), (21, 31.0)):  # at the same env_steps
+        view.trial_progress(number, 10_000, seconds=seconds)
+    lines = drawn(view)
+    head = next(i for i, text in enumerate(lines) if "goes on from" in text)
+    assert lines[head].split()[:3] == ["Rungs", "time", "reached"]
+    assert [text.split()[:3] for text in lines[head + 1 : head + 4]] == [
+        ["10", "s", "13"], ["30", "s", "6"], ["90", "s", "5"],
+    ]  # fmt: skip
+    assert lines[head + 2].endswith("← 20")
+    assert lines[head + 3].endswith("← 21")
+    assert "5,556" not in "".join(lines)
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 @pytest.mark.parametrize("height", [8, 12, 24, 40])
 @pytest.mark.parametrize("running", [0, 2, 64])

@@ -142,6 +142,19 @@ def test_the_page_of_a_trial_tells_everything_that_is_known():
     assert "failed diverged: non-finite loss" in "\n".join(drawn(shown))
 
 
+def test_the_page_of_a_trial_tells_rungs_in_seconds():
+    view = busy_view()
+    view.judged(0, [Place(16667, 110.0, 1, 6, None, 30.0)])
+    view.set_rungs([Rung(16667, 6, 1, None, 30.0), Rung(50000, 5, 0, None, 90.0)])
+    shown = pages(view)
+    shown.press("j")
+    shown.press("enter")
+    page = "\n".join(drawn(shown))
+    assert re.search(r"30 s +110.0 +1 of 6 +no one stopped", page)
+    assert "16,667" not in page  # which is no place on a curve over env_steps
+    assert "50,000" in page
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (132, 40), (200, 60), (40, 10)])
 @pytest.mark.parametrize("typed", ["", "j", "j\r", "?", "js", "q"])
 @pytest.mark.parametrize("running", [1, 64])

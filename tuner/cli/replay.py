@@ -105,7 +105,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _lines(result: Replay) -> list[str]:
-    from rltune.formats import count, plural, score
+    from rltune.formats import count, plural, rung_at, score
 
     options = ", ".join(f"{name} {value}" for name, value in result.options.items())
     title = f"{result.scheduler} ({options})" if options else result.scheduler
@@ -127,10 +127,8 @@ def _lines(result: Replay) -> list[str]:
     ]
     for rung in result.rungs:
         cutoff = "" if rung.cutoff is None else f", goes on from {score(rung.cutoff)}"
-        lines.append(
-            f"  rung {count(rung.budget):>10}  {rung.entered} entered, {rung.stopped} stopped"
-            + cutoff
-        )
+        at = rung_at(rung.budget, rung.seconds)
+        lines.append(f"  rung {at:>10}  {rung.entered} entered, {rung.stopped} stopped{cutoff}")
     return lines
 
 

@@ -110,7 +110,11 @@ def stopping(summary: Summary) -> Chart | None:
     stops = summary.stops
     marks = [(at, f"{n} stopped") for at, n in stops.items() if n > 1]
     says = f"Each line is a trial's greedy evaluations. {plural(sum(stops.values()), 'trial')} "
-    says += "stopped early, most of them at the dotted rungs, where trials are compared."
+    says += "stopped early, "
+    if summary.rung_seconds:
+        says += "when they had taken as long as others that were better: see their reasons."
+    else:
+        says += "most of them at the dotted rungs, where trials are compared."
     if len(shown) < len(numbers):
         says += f" The last {MOST_CURVES} of {len(numbers)} trials are shown."
     edge, cut = cut_off(rows.groupby(["trial", "env_steps"])["eval_return"].mean(), "evaluation")

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
-from rltune.formats import count, duration, plural, score, settings
+from rltune.asha import Rung
+from rltune.formats import count, duration, plural, rung_at, score, settings
 from rltune.screen.drawing import (
     ACCENT,
     BAD,
@@ -249,14 +250,15 @@ class SearchScreen:
         room = body - 48
         width = min(24, room - 14) if room >= 14 + 8 else 0
         most = max((rung.entered for rung in rungs), default=0) or 1
-        head = f"{'env-steps':>11}{'reached':>10}{'stopped':>10}{'goes on from':>15}"
+        unit = "time" if rungs and rungs[-1].seconds else "env-steps"
+        head = f"{unit:>11}{'reached':>10}{'stopped':>10}{'goes on from':>15}"
         lines = []
         for i, rung in enumerate(rungs):
             last = rung is rungs[-1]
             goes_on = (
                 "finished" if last else score(rung.cutoff) if rung.cutoff is not None else "any"
             )
-            line = Text(f"{rung.budget:>11,}{rung.entered:>10,}")
+            line = Text(f"{rung_at(rung.budget, rung.seconds):>11}{rung.entered:>10,}")
             line.append(
                 f"{'' if last else f'{rung.stopped:,}':>10}", HALF if rung.stopped else QUIET
             )
@@ -265,24 +267,28 @@ class SearchScreen:
             drawn = shares([(passed, "━", GOOD), (rung.stopped / most, "╌", HALF)], width)
             drawn.pad_right(width - drawn.cell_len)
             line.append("  ").append_text(drawn)
-            here = self._near(rungs[i - 1].budget if i else 0, rung.budget, last)
+            here = self._near(rungs[i - 1] if i else None, rung, last)
             line.append(f"  {here}" if here else "", ACCENT)
             line.rstrip()
             lines.append(line)
         return Section("Rungs", lines, [Text(head, QUIET)] if lines else [])
 
-    def _near(self, before: int, rung: int, last: bool) -> str:
+    def _near(self, before: Rung | None, rung: Rung, last: bool) -> str:
         """Say which running trials are on their way from the rung before to this one."""
-        trials = [one for one in running(self.view) if one.role == "tune"]
+
+        def place(one: Training | Rung) -> float:
+            if rung.seconds is None:
+                return one.budget if isinstance(one, Rung) else one.env_steps
+            return one.seconds or 0.0
+
+        trials = [(t, place(t)) for t in running(self.view) if t.role == "tune"]
+        begin, end = 0.0 if before is None else place(before), place(rung)
         on_way = [
             str(one.number)
-            for one in trials
-            if not one.paused and before <= one.env_steps and (one.env_steps < rung or last)
+            for one, at in trials
+            if not one.paused and begin <= at and (at < end or last)
         ]
-        waiting = sum(
-            one.paused and before < one.env_steps and (one.env_steps <= rung or last)
-            for one in trials
-        )
+        waiting = sum(one.paused and begin < at and (at <= end or last) for one, at in trials)
         texts = [f"← {', '.join(dict.fromkeys(on_way))}"] if on_way else []
         if waiting:
             texts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'}")

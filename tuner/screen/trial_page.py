@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rich.text import Text
-from rltune.formats import count, duration, score, setting
+from rltune.formats import count, duration, rung_at, score, setting
 from rltune.screen.drawing import (
     ACCENT,
     GOOD,
@@ -94,7 +94,7 @@ def _rungs(view: SearchView, trial: Training) -> list[Text]:
     """Return what was decided at each rung when the trial came to it."""
     lines = []
     for place in sorted(trial.places.values(), key=lambda one: one.rung):
-        line = Text(f"{place.rung:>11,}{score(place.value):>10}")
+        line = Text(f"{rung_at(place.rung, place.seconds):>11}{score(place.value):>10}")
         rank = "" if place.rank is None else f"{place.rank} of {place.entered}"
         line.append(f"{rank:>12}")
         needs = "no one stopped" if place.cutoff is None else f"goes on from {score(place.cutoff)}"
@@ -156,7 +156,8 @@ def _curve(view: SearchView, trial: Training, body: int, rows: int) -> list[Text
             line.append(row, ACCENT)
         lines.append(line)
     axis, labels = ["─"] * width, [" "] * (width + 8)
-    for rung in [rung.budget for rung in view.rungs] or [trial.budget]:
+    # Where rungs count seconds, they have no place on a scale of env_steps.
+    for rung in [rung.budget for rung in view.rungs if not rung.seconds] or [trial.budget]:
         at = min(width - 1, round((width - 1) * rung / trial.budget))
         axis[at] = "┴"
         text = f"{rung:,}"
