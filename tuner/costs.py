@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are used: they take half a second
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 if TYPE_CHECKING:
     from rltune.dimensions import Dimension
@@ -85,13 +85,13 @@ class CostModel:
         best = -math.inf
         for scale, noise in itertools.product(SCALES, NOISES):
             covariance = LEVEL**2 + scale**2 * kernel + noise**2 * np.eye(len(y))
-            factor = cho_factor(covariance, lower=True)
-            weights = cho_solve(factor, residual)
+            factor = scipy.linalg.cho_factor(covariance, lower=True)
+            weights = scipy.linalg.cho_solve(factor, residual)
             fit = -0.5 * residual @ weights - np.log(np.diag(factor[0])).sum()
             if fit > best:
                 best, self._weights, self._scale, chosen = fit, weights, scale, factor
         if len(y) > 1:
-            inverse = cho_solve(chosen, np.eye(len(y)))
+            inverse = scipy.linalg.cho_solve(chosen, np.eye(len(y)))
             left_out = np.abs(self._weights / np.diag(inverse))
             self.error = float(np.median(np.expm1(left_out)))
         return self

@@ -314,7 +314,6 @@ def drive(
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
     from rltune.pbt import NAMES, make_population, rungs_of
-    from rltune.reporting.report import report_quietly
     from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
@@ -418,6 +417,8 @@ def drive(
                 study.close()
         if found is not None:
             if spec.report:
+                from rltune.reporting.report import report_quietly  # late: it takes a while
+
                 page = report_quietly(run.path)
             tracker.search_finished(found)
     return SearchResult(Run(run), driver.stop_requested, page)

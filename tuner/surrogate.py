@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are used: they take half a second
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from rltune.distributions import to_unit
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.optimize import minimize
-from scipy.stats import norm, rankdata
 
 Array = NDArray[np.float64]
 
@@ -65,8 +63,8 @@ def normal_scores(values: Sequence[float]) -> Array:
 
     Shape (n,); ties share their mean rank.
     """
-    ranks = rankdata(values)
-    return np.asarray(norm.ppf((ranks - 0.5) / max(len(ranks), 1)), dtype=np.float64)
+    ranks = scipy.stats.rankdata(values)
+    return np.asarray(scipy.stats.norm.ppf((ranks - 0.5) / max(len(ranks), 1)), dtype=np.float64)
 
 
 class GaussianProcess:
@@ -94,7 +92,7 @@ class GaussianProcess:
         by_group = np.zeros((self._n, len(x) * len(x)))
         for column, group in enumerate(self._groups):
             by_group[group] += squares[:, :, column].ravel()
-        found = minimize(
+        found = scipy.optimize.minimize(
             _negative_log_posterior,
             self._theta,
             args=(by_group, y),
@@ -111,15 +109,17 @@ class GaussianProcess:
         self._x = x
         self._mean = float(np.mean(y))
         noise = np.exp(self._theta[-1]) + _JITTER
-        self._factor = cho_factor(self._kernel(x, x) + noise * np.eye(len(x)), lower=True)
-        self._weights = cho_solve(self._factor, y - self._mean)
+        self._factor = scipy.linalg.cho_factor(
+            self._kernel(x, x) + noise * np.eye(len(x)), lower=True
+        )
+        self._weights = scipy.linalg.cho_solve(self._factor, y - self._mean)
         return self
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Return the mean and the standard deviation at the rows, without noise, shape (n,)."""
         cross = self._kernel(x, self._x)
         mean = self._mean + cross @ self._weights
-        half = solve_triangular(self._factor[0], cross.T, lower=True)
+        half = scipy.linalg.solve_triangular(self._factor[0], cross.T, lower=True)
         variance = np.exp(self._theta[-2]) - (half**2).sum(axis=0)
         return mean, np.sqrt(np.maximum(variance, 1e-12))
 
@@ -147,10 +147,10 @@ def _negative_log_posterior(theta: Array, squares: Array, y: Array) -> tuple[flo
     decay = amplitude * np.exp(-r)
     kernel = decay * (1 + r + r**2 / 3)
     try:
-        factor = cho_factor(kernel + (noise + _JITTER) * np.eye(n), lower=True)
+        factor = scipy.linalg.cho_factor(kernel + (noise + _JITTER) * np.eye(n), lower=True)
     except np.linalg.LinAlgError:
         return 1e10, np.zeros_like(theta)
-    inverse = cho_solve(factor, np.eye(n))
+    inverse = scipy.linalg.cho_solve(factor, np.eye(n))
     y = y - y.mean()
     weights = inverse @ y
     value = 0.5 * y @ weights + np.log(np.diag(factor[0])).sum()

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded when they are used: they take half a second
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.sampler_views import completed, is_evidence, merit
 from rltune.surrogate import Encoder, GaussianProcess, normal_scores
-from scipy.stats import rankdata
 
 LEARNERS = ("tpe", "gp", "cost-aware")
 PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
@@ -197,5 +197,5 @@ def _spread(n: int, most: int) -> list[int]:
 def ranks(merits: Sequence[Any]) -> list[float]:
     """Return ranks between 0 (worst) and 1 (best); ties share their mean."""
     order = {value: place for place, value in enumerate(sorted(set(merits)))}
-    places = rankdata([order[value] for value in merits])
+    places = scipy.stats.rankdata([order[value] for value in merits])
     return [(place - 0.5) / len(merits) for place in places.tolist()]

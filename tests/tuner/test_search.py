@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,13 @@ from searching import POPULATION, SPACE, check_history, search
 from wandb_files import offline_runs
 
 pytestmark = pytest.mark.usefixtures("toy_ray", "toy")
+
+
+def test_what_only_some_searches_need_does_not_hold_up_their_start() -> None:
+    code = "import sys, rltune.driver, rltune.earlier, rltune.launch, rltune.study; "
+    code += "print({'scipy.stats', 'scipy.optimize', 'rltune.importance'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n", done.stderr
 
 
 def test_a_search_leaves_what_it_promises(tmp_path: Path) -> None:
