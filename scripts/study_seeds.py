@@ -2,6 +2,7 @@
 
     python scripts/study_seeds.py record     # resumable; hours of CPU, can run in the background
     python scripts/study_seeds.py simulate   # seconds: the tables of docs/benchmarks.md
+    python scripts/study_seeds.py answers    # a minute: whom to name after it, and how large it is
 
 `record` trains configurations drawn from a shipped space on ten seeds each, and keeps every greedy
 evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal
@@ -240,6 +241,82 @@ def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
         print(*(f"| {' | '.join(row)} |" for row in rows), sep="\n")
 
 
+# --------------------------------------------------------------------- whom to name after all of it
+
+RULES = ("beyond chance", "one standard error", "highest")
+SIZES = ((1, 3), (2, 3), (3, 3), (1, 5), (3, 5))  # finalists beside the defaults, test seeds
+NOBODY_KNOWS = (0.5, 0.8)  # the defaults: a configuration that is better than so many
+
+
+def answers(settings: Sequence[Setting]) -> None:
+    """Print the true returns of those named, by rule and by size of the tournament.
+
+    A configuration of the middle, or of the best fifth, stands for the agent's defaults.
+    """
+    print(f"| agent, environment | the defaults | {' | '.join(RULES)} |")
+    print("|---" * (2 + len(RULES)) + "|")
+    for setting, place in itertools.product(settings, NOBODY_KNOWS):
+        default, found = named(setting, place, 30, 3, 5)
+        cells = [f"{default:.1f}", *(f"{found[rule]:.1f}" for rule in RULES)]
+        print(f"| {setting.agent}, {setting.env} | {' | '.join(cells)} |")
+    sizes = [f"{finalists + 1} x {seeds}" for finalists, seeds in SIZES]
+    print(f"\n| agent, environment | trainings in all | {' | '.join(sizes)} |")
+    print("|---" * (2 + len(SIZES)) + "|")
+    for setting, total in itertools.product(settings, (20, 30, 45)):
+        cells = []
+        for finalists, seeds in SIZES:
+            if total - (finalists + 1) * seeds < 3:
+                cells.append("-")
+                continue
+            each = [named(setting, p, total, finalists, seeds)[1][RULES[1]] for p in NOBODY_KNOWS]
+            cells.append(f"{sum(each) / len(each):.1f}")
+        print(f"| {setting.agent}, {setting.env} | {total} | {' | '.join(cells)} |")
+
+
+def named(
+    setting: Setting, place: float, total: int, finalists: int, n_tests: int, repetitions: int = 100
+) -> tuple[float, dict[str, float]]:
+    """Return the true returns of the defaults and of those that the rules name, on average.
+
+    Args:
+        setting: agent and environment
+        place: of the configuration that stands for the defaults, in the order of true returns
+        total: full trainings, the tournament's included
+        finalists: of the search
+        n_tests: seeds of the tournament
+        repetitions: over which is averaged
+    """
+    import numpy as np
+    from rltune.answer import Finalist, build_answer
+
+    curves = curves_of(setting)
+    worst = floor(curves)
+    scores = {n: {s: max(one[s][-1], worst) for s in SEEDS} for n, one in curves.items()}
+    order = sorted(scores, key=lambda n: sum(scores[n].values()))
+    default = order[int(place * len(order))]
+    pool = {n: one for n, one in curves.items() if n != default}
+    found: dict[str, list[float]] = {rule: [] for rule in RULES}
+    for repetition in range(repetitions):
+        rng = np.random.default_rng(repetition)
+        seeds = rng.permutation(SEEDS).tolist()
+        limit = total - (finalists + 1) * n_tests
+        best, _ = search(pool, POLICIES["one seed"], limit, seeds[-1:], rng)
+        answer = build_answer(
+            Finalist(
+                trial=n, config={}, origins=("default" if n == default else "sampler",),
+                seeds={seed: scores[n][seed] for seed in seeds[:n_tests]},
+            )
+            for n in [default, *best[:finalists]]
+        )  # fmt: skip
+        assert answer.winner is not None
+        highest = answer.ranking[0]
+        sure = highest.trial if highest.better_than_default else default
+        for rule, n in zip(RULES, (sure, answer.winner, highest.trial), strict=True):
+            found[rule].append(float(np.mean([scores[n][seed] for seed in seeds[n_tests:-1]])))
+    true = sum(scores[default].values()) / len(SEEDS)
+    return true, {rule: sum(values) / len(values) for rule, values in found.items()}
+
+
 def against(values: Sequence[float], one_seed: Sequence[float]) -> str:
     """Return the mean with one seed, else how much more it is, with a 95 % interval."""
     import numpy as np
@@ -266,14 +343,16 @@ def chosen(names: Sequence[str]) -> Iterator[Setting]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("record", "simulate"))
+    parser.add_argument("what", choices=("record", "simulate", "answers"))
     parser.add_argument("--setting", nargs="+", default=[], help="only these: ppo-CartPole-v1")
     parser.add_argument("--limit", nargs="+", type=float, default=[8.0, 15.0, 30.0])
     args = parser.parse_args()
     if args.what == "record":
         record(list(chosen(args.setting)))
-    else:
+    elif args.what == "simulate":
         simulate(list(chosen(args.setting)), args.limit)
+    else:
+        answers(list(chosen(args.setting)))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -155,8 +156,9 @@ def build_answer(
 ) -> Answer:
     """Rank the finalists by their test scores and say which one to use.
 
-    The defaults win unless something is better than them beyond chance, then known-good settings
-    unless something is better than those, and only then the search's own best.
+    The defaults win unless something is ahead of them by more than its standard error, then
+    known-good settings unless something is ahead of those, and only then the search's own best.
+    Whether that is beyond chance, ``better_than_default`` says.
     """
     entries = [one if isinstance(one, Finalist) else _finalist(one) for one in finalists]
     entries = [one for one in entries if one.seeds]
@@ -299,12 +301,27 @@ def _origin_rank(origins: Iterable[str]) -> int:
 
 
 def _winner(ranking: Sequence[Ranked]) -> Ranked:
-    """Return the one to use: what is known to be sound wins among those that chance cannot tell."""
+    """Return the one to use: the highest, unless what is known to be sound is about as good.
+
+    That is the one-standard-error rule of Breiman et al., "Classification and Regression Trees"
+    (1984, section 3.4.3). To insist on significance here would name the defaults in most searches
+    that have found something better (docs/benchmarks.md).
+    """
+    best = ranking[0]
     default = next((one for one in ranking if one.is_default), None)
-    candidates = [one for one in ranking if one.tied and (one.is_default or not one.behind)]
-    if default is not None and default not in candidates:
-        candidates = [one for one in candidates if one.better_than_default]
-    return min(candidates, key=lambda one: _origin_rank(one.origins))
+    for one in sorted(ranking, key=lambda one: _origin_rank(one.origins)):
+        sound = one is default or default is None or _is_ahead(one, default)
+        if one is best or (sound and not _is_ahead(best, one)):
+            return one
+    return best
+
+
+def _is_ahead(one: Ranked, other: Ranked) -> bool:
+    """Whether the one is above the other by more than its own standard error."""
+    scores = list(one.scores.values())
+    if len(scores) < 2 or not math.isfinite(one.worst):
+        return False
+    return one.iqm - other.iqm > statistics.stdev(scores) / math.sqrt(len(scores))
 
 
 def _tuning_quality(one: Ranked) -> tuple[float, float]:

@@ -155,9 +155,16 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
     if winner.improvement is None:
         return f"Use {winner.label}."
     chance = winner.improvement
+    if winner.better_than_default:
+        above = f"{_pick(winner, 'it beats', 'they beat')} the agent's defaults, "
+        above += f"{score(winner.iqm)} against {score(default.iqm)}."
+    else:
+        above = f"{_pick(winner, 'it', 'they')} scored {score(winner.iqm)}, the agent's defaults "
+        above += (
+            f"{score(default.iqm)}. That is more than its standard error, but can still be luck."
+        )
     return (
-        f"Use {winner.label}: {_pick(winner, 'it beats', 'they beat')} the agent's defaults, "
-        f"{score(winner.iqm)} against {score(default.iqm)}. Trained on a new seed, "
+        f"Use {winner.label}: {above} Trained on a new seed, "
         f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
         f"{_percent(chance)}."
     )

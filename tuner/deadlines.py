@@ -12,8 +12,10 @@ from rltune.formats import count, duration
 TOURNAMENT_SHARE = 0.4
 # Then as much as it is expected to take, and a little for starting and saving.
 TOURNAMENT_MARGIN = 1.1
-# However slow the trials are, the search itself gets the rest.
-MAX_TOURNAMENT_SHARE = 0.6
+# However slow the trials are, the search itself gets the rest (docs/benchmarks.md says why).
+MAX_TOURNAMENT_SHARE = 0.4
+# If one round of it takes longer than this part, there is none.
+MAX_ROUND_SHARE = 0.6
 # A training that was cut short goes on if the search has turned out to have so much time left.
 WORTHWHILE_SHARE = 0.02
 # A tournament whose first round takes longer than what is left, by this factor, is not begun.
@@ -85,7 +87,7 @@ class Deadlines:
         if tests is None or not self.tournament or self._search_is_over:
             return False
         left = TOO_LONG * (self.end - time.time())
-        return tests.first_round > min(left, MAX_TOURNAMENT_SHARE * self.limit)
+        return tests.first_round > min(left, MAX_ROUND_SHARE * self.limit)
 
     def advice(self, tests: TournamentTime, budget: int) -> str:
         """Return what is wrong when the time is too short, and which values would do."""

@@ -21,14 +21,16 @@ from rltune.agents.own_code import place_in_own_code
 from rltune.answer import label
 from rltune.by_hand import reason as by_hand
 from rltune.clock import Clock
-from rltune.deadlines import Deadlines
+from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.formats import duration
 from rltune.learners import cut_off
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.study import TIME_LIMIT
 from rltune.tournament import (
+    LEAST_SEEDS,
     Tournament,
+    is_reference,
     job_name,
     nested_scores,
     pick_finalists,
@@ -286,7 +288,12 @@ class Driver:
         """
         final = not self._searching()
         if self.tournament is None or final != self.tournament_is_final:
-            finalists = self._finalists(self.spec.finalists if final else 0)
+            everyone = self._finalists()
+            finalists = self._affordable(everyone)
+            if final and len(finalists) < len(everyone):
+                self._tell_left_out([one for one in everyone if one not in finalists])
+            if not final:
+                finalists = [one for one in finalists if any(map(is_reference, one.origins))]
             planned = self.spec.test_seeds
             seeds = self.spec.tournament_seeds[: None if final else planned]
             race = not self.others.goals  # who is behind in one objective may lead in another
@@ -300,8 +307,31 @@ class Driver:
                 )
         return self.tournament
 
-    def _finalists(self, top: int) -> list[Finalist]:
-        return pick_finalists(self.study.trials(), top, self.study.minimize)
+    def _finalists(self) -> list[Finalist]:
+        return pick_finalists(self.study.trials(), self.spec.finalists, self.study.minimize)
+
+    def _affordable(self, finalists: list[Finalist]) -> list[Finalist]:
+        """Return those that the time left is enough for, on the least number of test seeds each.
+
+        The defaults and the best of the search are always among them.
+        """
+        prices = {one.trial: self.prices.seconds(one.config) for one in finalists}
+        known = [price for price in prices.values() if price is not None]
+        left = (self.deadlines.end - time.time()) * self.slots
+        if not known or self.others.goals:  # of several objectives, no one is the best
+            return finalists
+        mean = sum(known) / len(known)
+        kept = sorted(finalists, key=lambda one: ("default" not in one.origins, *_merit(one)))
+        while len(kept) > 2:
+            price = TOURNAMENT_MARGIN * sum(prices[one.trial] or mean for one in kept)
+            if price * min(LEAST_SEEDS, self.spec.test_seeds) <= left:
+                break
+            kept.pop()
+        return [one for one in finalists if one in kept]
+
+    def _tell_left_out(self, finalists: list[Finalist]) -> None:
+        names = ", ".join(label(one.trial, one.origins) for one in finalists)
+        self.view.message(f"no time to train all finalists again; the worst are left out: {names}")
 
     def _job(self, number: int, seed: int) -> str:
         return str(number) if seed == self.plan.first else job_name(number, seed)
@@ -657,7 +687,7 @@ class Driver:
             return
         trials = self.study.trials()
         complete = sum(trial.state == "COMPLETE" for trial in trials)
-        finalists = self._finalists(self.spec.finalists)
+        finalists = self._finalists()
         # The best may turn out to be among the references; until there are some, assume not.
         count = len(finalists) + max(0, self.spec.finalists - complete)
         done = sum(trial in {one.trial for one in finalists} for trial, _ in self.scores)
@@ -717,6 +747,13 @@ class Driver:
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""
         self.table.write(self.study.trials, force)
+
+
+def _merit(one: Finalist) -> tuple[float, float]:
+    """Return what sorts finalists by their tuning scores, the best first."""
+    worst = -math.inf
+    score = worst if one.objective is None else one.objective
+    return -score, -(worst if one.objective_mean is None else one.objective_mean)
 
 
 def _summary(

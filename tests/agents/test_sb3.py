@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rltune.agents.agent import Agent
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.ppo import PPO
@@ -14,6 +15,7 @@ from rltune.agents.ppo import PPO
 sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.logger import configure  # noqa: E402
 
 N_ENVS, N_STEPS = 4, 64
 SETTINGS: dict[str, Any] = dict(
@@ -118,3 +120,91 @@ def test_updates_are_those_of_sb3(
         ours.update(memory, progress=0.0)
         for own, other in pairs(ours, theirs):
             torch.testing.assert_close(own, other, atol=1e-6, rtol=0)
+
+
+class Twin:
+    """SB3's PPO, which makes each update of our agent from the state that ours makes it from."""
+
+    def __init__(self, agent: Agent, settings: dict[str, Any]) -> None:
+        self.agent, self.ours = agent, agent.algorithm
+        self.model = sb3.PPO("MlpPolicy", make_vec_env(agent.env, N_ENVS), device="cpu", **settings)
+        self.model.set_logger(configure(None, []))
+        self.begins = np.ones(N_ENVS, np.bool_)
+        self.shifts: list[float] = []  # the largest difference of a weight, by update
+        self.drawn = self.expected = self.variance = 0.0  # how often action 0 was
+        self.time_limits = 0
+        self.update, self.ours.update = self.ours.update, self.both  # type: ignore[method-assign]
+
+    def both(self, memory: Any, progress: float) -> dict[str, float]:
+        """Update theirs, then ours."""
+        self.take_over()
+        self.take_rollout(memory)
+        self.model._current_progress_remaining = 1 - progress
+        self.model.train()
+        metrics = self.update(memory, progress)
+        shifts = [(own - other).abs().max() for own, other in pairs(self.ours, self.model)]
+        self.shifts.append(float(max(shifts)))
+        return metrics
+
+    def take_over(self) -> None:
+        """Give theirs our weights and what our optimizer remembers."""
+        learner, optimizer = self.ours.learner, self.model.policy.optimizer
+        owner = {p.data_ptr(): name for name, p in self.ours.nets.named_parameters()}
+        names = {f"{a}.{p}": f"{b}.{p}" for a, b in LAYERS.items() for p in ("weight", "bias")}
+        theirs = dict(self.model.policy.named_parameters())
+        start = 0
+        for parameter in learner.parameters:
+            other = theirs[names[owner[parameter.data_ptr()]]]
+            part = slice(start, start := start + parameter.numel())
+            other.data.copy_(parameter.data)
+            optimizer.state[other] = {
+                "step": learner.step_count.clone(),
+                "exp_avg": learner.mean[part].view_as(other).clone(),
+                "exp_avg_sq": learner.square[part].view_as(other).clone(),
+            }
+
+    @torch.no_grad()
+    def take_rollout(self, memory: Any) -> None:
+        """Fill their buffer with our steps, as their `collect_rollouts` would have done it."""
+        policy, buffer = self.model.policy, self.model.rollout_buffer
+        buffer.reset()
+        policy.set_training_mode(False)
+        finals = dict(zip(memory.final_index, memory.final_obs, strict=True))
+        for t, (obs, action) in enumerate(zip(memory.obs, memory.action, strict=True)):
+            seen, taken = torch.as_tensor(obs), torch.as_tensor(action).flatten()
+            value, log_prob, _ = policy.evaluate_actions(seen, taken)
+            chance = policy.get_distribution(seen).distribution.probs[:, 0]
+            self.drawn += float((taken == 0).sum())
+            self.expected += float(chance.sum())
+            self.variance += float((chance * (1 - chance)).sum())
+            reward = memory.reward[t].copy()
+            for env in np.flatnonzero(memory.truncated[t] & ~memory.terminated[t]):
+                final = policy.predict_values(torch.as_tensor(finals[t, env][None]))
+                reward[env] += self.model.gamma * float(final)
+                self.time_limits += 1
+            buffer.add(obs, action, reward, self.begins, value, log_prob)
+            self.begins = memory.terminated[t] | memory.truncated[t]
+        last = np.stack([finals[len(memory.obs) - 1, env] for env in range(N_ENVS)])
+        value = policy.predict_values(torch.as_tensor(last))
+        buffer.compute_returns_and_advantage(value, self.begins)
+
+
+@pytest.mark.slow
+def test_every_update_of_a_training_is_that_of_sb3() -> None:
+    settings = {**SETTINGS, "n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "ent_coef": 0.0}
+    plain = {"normalize_observations": False, "normalize_rewards": False, "n_envs": N_ENVS}
+    falling = {"learning_rate": "lin_1e-3", "clip_range": "lin_0.2"}
+    total = 60 * N_ENVS * N_STEPS * 4
+    agent = Agent("ppo", "CartPole-v1", {**settings, **plain, **falling}, total_timesteps=total)
+    fall = {
+        name: (lambda remaining, initial=initial: remaining * initial)
+        for name, initial in (("learning_rate", 1e-3), ("clip_range", 0.2))
+    }
+    twin = Twin(agent, {**settings, **fall})
+    returns = [one.episode_return for one in agent.learn(total).episodes]
+    assert np.mean(returns[-20:]) > 400  # it has learned; what follows is about all of that
+    assert twin.time_limits > 20
+    # Rounding moves a sample over the edge of the clipping here and there: then they part.
+    assert np.median(twin.shifts) < 1e-6
+    assert np.quantile(twin.shifts, 0.9) < 1e-4
+    assert abs(twin.drawn - twin.expected) < 4 * twin.variance**0.5

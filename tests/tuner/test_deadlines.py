@@ -24,7 +24,7 @@ def test_the_tournament_gets_what_it_takes_and_at_most_its_share(clock: list[flo
     assert deadlines.end == pytest.approx(987)
     assert deadlines.of_search(None) == pytest.approx(987 - 400)
     assert deadlines.of_search(TournamentTime(100, 20)) == pytest.approx(987 - 110)
-    assert deadlines.of_search(TournamentTime(5000, 500)) == pytest.approx(987 - 600)
+    assert deadlines.of_search(TournamentTime(5000, 500)) == pytest.approx(987 - 400)
     assert Deadlines(0.0, LIMIT, False).of_search(TournamentTime(100, 20)) == pytest.approx(987)
     assert math.isinf(Deadlines(0.0, None, True).of_search(TournamentTime(100, 20)))
 
@@ -34,9 +34,9 @@ def test_without_time_for_a_round_of_it_there_is_none(clock: list[float]) -> Non
     assert deadlines.too_short(slow)
     assert deadlines.of_search(slow) == deadlines.end
     assert not deadlines.too_short(None)
-    # 1.1 times 3500 seconds are to be 60 % of it.
+    # 1.1 times 3500 seconds are to be 40 % of it.
     said = deadlines.advice(slow, 100_000)
-    assert "--time-limit 2h, or --budget 10000." in said
+    assert "--time-limit 3h, or --budget 10000." in said
     assert "16:40 is too short" in said
     assert "about 11:40" in said
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from rltune.answer import Answer, Circumstances, Finalist, build_answer
+from rltune.driver import Driver
 from rltune.tournament import Tournament, job_name, least_seeds  # fmt: skip
 
 Draw = Callable[[int, np.random.Generator], float]
@@ -134,3 +138,32 @@ def test_luck_alone_does_not_beat_the_defaults() -> None:
         answer = play(make(4), lambda trial, rng: rng.normal(400, 50), repetition)
         claims += bool(answer.beats_default)
     assert claims <= 5
+
+
+def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a time limit: everyone on three seeds, else the defaults and the best of the search."""
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    finalists = [
+        Finalist(trial=n, origins=(origin,), config={"n": n}, objective=objective)
+        for n, origin, objective in (
+            (0, "default", 10.0), (1, "start:0", None), (5, "sampler", 70.0), (3, "sampler", 50.0)
+        )
+    ]  # fmt: skip
+    prices: dict[int, float | None] = {0: 10.0, 1: None, 3: 20.0, 5: 30.0}
+
+    def left(seconds: float) -> list[int]:
+        driver: Any = SimpleNamespace(
+            deadlines=SimpleNamespace(end=1000 + seconds), slots=2,
+            others=SimpleNamespace(goals=()),
+            prices=SimpleNamespace(seconds=lambda config: prices[config["n"]]),
+            spec=SimpleNamespace(test_seeds=5),
+        )  # fmt: skip
+        return [one.trial for one in Driver._affordable(driver, finalists)]
+
+    assert left(133) == [0, 1, 5, 3]  # three times 10, 20, 20 and 30, two at once, and a tenth
+    assert left(131) == [0, 5, 3]
+    assert left(98) == [0, 5]
+    assert left(1) == [0, 5]
+    assert left(math.inf) == [0, 1, 5, 3]
+    prices.update(dict.fromkeys(prices))
+    assert left(1) == [0, 1, 5, 3]  # nobody knows what they cost
