@@ -321,10 +321,12 @@ class Driver:
         if not known or self.others.goals:  # of several objectives, no one is the best
             return finalists
         mean = sum(known) / len(known)
+        done = Counter(trial for trial, _ in self.scores)
+        least = min(LEAST_SEEDS, self.spec.test_seeds)
         kept = sorted(finalists, key=lambda one: ("default" not in one.origins, *_merit(one)))
         while len(kept) > 2:
-            price = TOURNAMENT_MARGIN * sum(prices[one.trial] or mean for one in kept)
-            if price * min(LEAST_SEEDS, self.spec.test_seeds) <= left:
+            runs = [(prices[one.trial] or mean, max(0, least - done[one.trial])) for one in kept]
+            if TOURNAMENT_MARGIN * sum(price * n for price, n in runs) <= left:
                 break
             kept.pop()
         return [one for one in finalists if one in kept]

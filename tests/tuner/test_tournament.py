@@ -150,13 +150,14 @@ def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.M
         )
     ]  # fmt: skip
     prices: dict[int, float | None] = {0: 10.0, 1: None, 3: 20.0, 5: 30.0}
+    scores: dict[tuple[int, int], float] = {}
 
     def left(seconds: float) -> list[int]:
         driver: Any = SimpleNamespace(
             deadlines=SimpleNamespace(end=1000 + seconds), slots=2,
             others=SimpleNamespace(goals=()),
             prices=SimpleNamespace(seconds=lambda config: prices[config["n"]]),
-            spec=SimpleNamespace(test_seeds=5),
+            spec=SimpleNamespace(test_seeds=5), scores=scores,
         )  # fmt: skip
         return [one.trial for one in Driver._affordable(driver, finalists)]
 
@@ -165,5 +166,8 @@ def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.M
     assert left(98) == [0, 5]
     assert left(1) == [0, 5]
     assert left(math.inf) == [0, 1, 5, 3]
+    scores.update({(trial, seed): 1.0 for trial in (0, 5) for seed in (100, 101, 102)})
+    assert left(67) == [0, 1, 5, 3]  # before a resume
+    scores.clear()
     prices.update(dict.fromkeys(prices))
     assert left(1) == [0, 1, 5, 3]  # nobody knows what they cost
