@@ -160,9 +160,7 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
         above += f"{score(winner.iqm)} against {score(default.iqm)}."
     else:
         above = f"{_pick(winner, 'it', 'they')} scored {score(winner.iqm)}, the agent's defaults "
-        above += (
-            f"{score(default.iqm)}. That is more than its standard error, but can still be luck."
-        )
+        above += f"{score(default.iqm)}. That is more than a standard error, but can still be luck."
     return (
         f"Use {winner.label}: {above} Trained on a new seed, "
         f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
