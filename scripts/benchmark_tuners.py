@@ -128,8 +128,10 @@ def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:
     run = rltune.open(folder / "run")
     history = run.history().query("role == 'tune'")
     ended = history.groupby("trial")["timestamp"].max() - started
+    # Their values are the last evaluation's; our objective is the mean of the last three.
+    last = history.dropna(subset=["eval_return"]).groupby("trial")["eval_return"].last()
     trials = [
-        {"at": ended.get(row["trial"]), "value": row["objective"], "state": row["state"]}
+        {"at": ended.get(row["trial"]), "value": last.get(row["trial"]), "state": row["state"]}
         for row in run.trials().to_dict("records")
         if row["trial"] in ended.index
     ]
