@@ -245,7 +245,7 @@ def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
 
 RULES = ("beyond chance", "one standard error", "highest")
 SIZES = ((1, 3), (2, 3), (3, 3), (1, 5), (3, 5))  # finalists beside the defaults, test seeds
-NOBODY_KNOWS = (0.5, 0.8)  # the defaults: a configuration that is better than so many
+DEFAULTS_AT = (0.5, 0.8)  # of the configurations, the worst first: what stands for the defaults
 
 
 def answers(settings: Sequence[Setting]) -> None:
@@ -255,7 +255,7 @@ def answers(settings: Sequence[Setting]) -> None:
     """
     print(f"| agent, environment | the defaults | {' | '.join(RULES)} |")
     print("|---" * (2 + len(RULES)) + "|")
-    for setting, place in itertools.product(settings, NOBODY_KNOWS):
+    for setting, place in itertools.product(settings, DEFAULTS_AT):
         default, found = named(setting, place, 30, 3, 5)
         cells = [f"{default:.1f}", *(f"{found[rule]:.1f}" for rule in RULES)]
         print(f"| {setting.agent}, {setting.env} | {' | '.join(cells)} |")
@@ -268,7 +268,7 @@ def answers(settings: Sequence[Setting]) -> None:
             if total - (finalists + 1) * seeds < 3:
                 cells.append("-")
                 continue
-            each = [named(setting, p, total, finalists, seeds)[1][RULES[1]] for p in NOBODY_KNOWS]
+            each = [named(setting, p, total, finalists, seeds)[1][RULES[1]] for p in DEFAULTS_AT]
             cells.append(f"{sum(each) / len(each):.1f}")
         print(f"| {setting.agent}, {setting.env} | {total} | {' | '.join(cells)} |")
 
