@@ -316,16 +316,14 @@ def test_zoo(setting: Setting, best: dict[str, Any], seed: int) -> float:
             key: optuna.distributions.json_to_distribution(one)
             for key, one in best["distributions"].items()
         }
-        study.add_trial(
-            optuna.trial.create_trial(params=best["params"], distributions=kinds, value=0.0)
-        )
+        winner = optuna.trial.create_trial(params=best["params"], distributions=kinds, value=0.0)
+        study.add_trials([winner, winner])  # number 0 counts as none there
         command = zoo_command(setting, folder)
-        command += ["--trial-id", str(study.trials[0]._trial_id), "--eval-freq", "-1"]
-        command += ["-f", name, "--seed", str(seed)]
+        command += ["--trial-id", "1", "--eval-freq", "-1", "-f", name, "--seed", str(seed)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         trained = folder / setting.agent / f"{setting.env}_1"
         model = getattr(stable_baselines3, setting.agent.upper()).load(
-            trained / setting.env, device="cpu"
+            trained / f"{setting.env}.zip", device="cpu"
         )
         statistics = trained / setting.env / "vecnormalize.pkl"
         if statistics.exists():

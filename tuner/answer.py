@@ -41,6 +41,7 @@ __all__ = [
     "build_answer",
     "label",
     "retrain_command",
+    "tuning_quality",
 ]
 
 
@@ -176,7 +177,7 @@ def build_answer(
     ranking = _rank(entries, default)
     winner = _winner(ranking)
     tuned = [one for one in ranking if one.objective is not None and math.isfinite(one.objective)]
-    incumbent = max(tuned, key=_tuning_quality, default=None)
+    incumbent = max(tuned, key=tuning_quality, default=None)
     gap = None
     if incumbent is not None and incumbent.objective is not None:
         gap = incumbent.objective - incumbent.iqm
@@ -188,6 +189,15 @@ def build_answer(
         incumbent=incumbent.trial if incumbent else None,
         sentences=tuple(sentences(ranking, winner, incumbent)),
         warnings=tuple(score_warnings(ranking, circumstances) + search_warnings(circumstances)),
+    )
+
+
+def tuning_quality(one: Finalist | Ranked) -> tuple[float, float]:
+    """Return what orders finalists by their tuning scores; the mean decides among ties."""
+    worst = -math.inf
+    return (
+        worst if one.objective is None else one.objective,
+        worst if one.objective_mean is None else one.objective_mean,
     )
 
 
@@ -322,14 +332,6 @@ def _is_ahead(one: Ranked, other: Ranked) -> bool:
     if len(scores) < 2 or not math.isfinite(one.worst):
         return False
     return one.iqm - other.iqm > statistics.stdev(scores) / math.sqrt(len(scores))
-
-
-def _tuning_quality(one: Ranked) -> tuple[float, float]:
-    worst = -math.inf
-    return (
-        worst if one.objective is None else one.objective,
-        worst if one.objective_mean is None else one.objective_mean,
-    )
 
 
 def _flag_value(value: object) -> str:

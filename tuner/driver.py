@@ -18,7 +18,7 @@ from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
 from rltune.agents.own_code import place_in_own_code
-from rltune.answer import label
+from rltune.answer import label, tuning_quality
 from rltune.by_hand import reason as by_hand
 from rltune.clock import Clock
 from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
@@ -323,7 +323,8 @@ class Driver:
         mean = sum(known) / len(known)
         done = Counter(trial for trial, _ in self.scores)
         least = min(LEAST_SEEDS, self.spec.test_seeds)
-        kept = sorted(finalists, key=lambda one: ("default" not in one.origins, *_merit(one)))
+        by_quality = sorted(finalists, key=tuning_quality, reverse=True)
+        kept = sorted(by_quality, key=lambda one: "default" not in one.origins)
         while len(kept) > 2:
             runs = [(prices[one.trial] or mean, max(0, least - done[one.trial])) for one in kept]
             if TOURNAMENT_MARGIN * sum(price * n for price, n in runs) <= left:
@@ -749,13 +750,6 @@ class Driver:
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""
         self.table.write(self.study.trials, force)
-
-
-def _merit(one: Finalist) -> tuple[float, float]:
-    """Return what sorts finalists by their tuning scores, the best first."""
-    worst = -math.inf
-    score = worst if one.objective is None else one.objective
-    return -score, -(worst if one.objective_mean is None else one.objective_mean)
 
 
 def _summary(
