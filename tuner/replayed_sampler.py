@@ -254,8 +254,8 @@ def _train(
     for point, value, standard_error in pool.reports[number]:
         known[point] = value
         last = point == pool.reports[number][-1][0]
-        # A complete trial has nothing left to stop.
         at = pool.clock.at(number, point)
+        # A complete trial has nothing left to stop.
         if scheduler.decide(place, at, value, standard_error) == "stop" and not (
             last and state == TrialState.COMPLETE
         ):
