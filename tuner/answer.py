@@ -328,6 +328,8 @@ def _winner(ranking: Sequence[Ranked]) -> Ranked:
 
 def _is_ahead(one: Ranked, other: Ranked) -> bool:
     """Whether the one is above the other by more than its own standard error."""
+    if not math.isfinite(other.iqm):
+        return math.isfinite(one.iqm)
     scores = list(one.scores.values())
     if len(scores) < 2 or not math.isfinite(one.worst):
         return False

@@ -117,6 +117,15 @@ def test_who_diverged_does_not_unseat_the_defaults_nor_do_they_if_they_diverged(
     assert answer.best.trial == 7
 
 
+def test_defaults_that_diverged_on_most_seeds_are_not_named_before_who_diverged_on_one():
+    nan = math.nan
+    answer = build_answer([default([nan, nan, nan, 5]), finalist(7, [nan, 400, 410, 420])], GOOD)
+    assert answer.best.trial == 7
+    assert answer.sentences[0].startswith(
+        "Use trial 7: it scored 405.0, the agent's defaults diverged."
+    )
+
+
 def test_among_ties_known_good_settings_come_before_the_search():
     answer = build_answer(
         [
