@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -42,6 +43,7 @@ EPISODES = 10
 SEEDS = range(1000, 1010)
 GRACE = 30.0  # seconds to end by itself
 SLOTS = 2
+NEVER = float("inf")
 TUNERS = ("rltune", "tune", "optuna", "zoo")
 # Our agent's own switches: Stable-Baselines3 has no such thing.
 OURS_ALONE = ("double", "dueling", "prioritised", "priority_alpha")
@@ -434,40 +436,76 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 
 def table(results: Path) -> None:
+    """Print a table per setting; a row says how far rltune is ahead of its tuner, or behind."""
     rows = read(results)
-    print("| setting | tuner | searches | trials finished | of them stopped early "
-          "| seconds to the threshold | test return of the winners |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|")
     for setting in SETTINGS:
+        print(
+            f"\n{setting.agent.upper()} on {setting.env}, {setting.budget:,} env_steps a trial:\n"
+        )
+        print(f"| tuner | trials finished | rltune's against it | seconds to {setting.threshold:g} "
+              "| rltune sooner by | test return | rltune's higher by |")  # fmt: skip
+        print("|---|---|---|---|---|---|---|")
+        ours = Found.of("rltune", setting, rows)
         for tuner in TUNERS:
-            names = (tuner, setting.agent, setting.env)
-            mine = [row for row in rows if (row["tuner"], row["agent"], row["env"]) == names]
-            searches = [row for row in mine if row["what"] == "search"]
-            if not searches:
+            theirs = Found.of(tuner, setting, rows)
+            if not theirs.trials:
                 continue
-            counts = [len(row["trials"]) for row in searches]
-            pruned = [sum(t["state"] == "PRUNED" for t in row["trials"]) for row in searches]
-            tests = [row for row in mine if row["what"] == "test"]
-            # The interval is over searches: the ten seeds of one share its winner.
-            by_search: dict[int, list[float]] = {}
-            for test in tests:
-                by_search.setdefault(test["repetition"], []).append(test["score"])
-            means = [{"score": sum(scores) / len(scores)} for scores in by_search.values()]
-            score = shown(interval(means, lambda row: float(row["score"])))
-            name = f"{setting.agent} {setting.env}, {setting.budget:,}"
-            reached = ", ".join(time_to(setting.threshold, row["trials"]) for row in searches)
-            print(f"| {name} | {tuner} | {len(searches)} | {in_words(counts)} | {in_words(pruned)} "
-                  f"| {reached} (to {setting.threshold:g}) | {score} |")  # fmt: skip
+            counts = ", ".join(map(str, theirs.trials))
+            reached = ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in theirs.seconds)
+            score = shown(interval([{"mean": m} for m in theirs.returns], lambda row: row["mean"]))
+            against = ["", "", ""] if tuner == "rltune" else compared(ours, theirs)
+            cells = [tuner, counts, against[0], reached, against[1], score, against[2]]
+            print("| " + " | ".join(cells) + " |")
 
 
-def time_to(threshold: float, trials: list[Trial]) -> str:
+class Found(NamedTuple):
+    """What a tuner found in a setting, each with one value per search."""
+
+    trials: list[int]
+    seconds: list[float]  # to the threshold; NEVER for a search that had no such trial
+    returns: list[float]  # mean over the test seeds; of searches whose winner was tested
+
+    @classmethod
+    def of(cls, tuner: str, setting: Setting, rows: list[dict[str, Any]]) -> Found:
+        names = (tuner, setting.agent, setting.env)
+        mine = [row for row in rows if (row["tuner"], row["agent"], row["env"]) == names]
+        searches = [row for row in mine if row["what"] == "search"]
+        tests: dict[int, list[float]] = {}
+        for row in mine:
+            if row["what"] == "test":
+                tests.setdefault(row["repetition"], []).append(row["score"])
+        return cls(
+            [len(row["trials"]) for row in searches],
+            [seconds_to(setting.threshold, row["trials"]) for row in searches],
+            [fmean(scores) for scores in tests.values() if len(scores) == len(SEEDS)],
+        )
+
+
+def compared(ours: Found, theirs: Found) -> list[str]:
+    """Say how rltune compares: trials and seconds by the medians, returns by the means.
+
+    The interval of the returns' difference is Welch's over the searches: the seeds of one share
+    its winner.
+    """
+    trials = f"{median(ours.trials) / median(theirs.trials):.2f} x"
+    first, second = median(ours.seconds), median(theirs.seconds)
+    bound = "at least " if NEVER in (first, second) and first != second else ""
+    sooner = f"{bound}{min(second, 60 * MINUTES) - min(first, 60 * MINUTES):+.0f} s"
+    if first == second == NEVER:
+        sooner = "neither"
+    if len(ours.returns) < 2 or len(theirs.returns) < 2:
+        return [trials, sooner, "-"]
+    from scipy.stats import ttest_ind
+
+    higher = f"{fmean(ours.returns) - fmean(theirs.returns):+.1f}"
+    around = ttest_ind(ours.returns, theirs.returns, equal_var=False).confidence_interval()
+    return [trials, sooner, f"{higher} [{around.low:+.1f}, {around.high:+.1f}]"]
+
+
+def seconds_to(threshold: float, trials: list[Trial]) -> float:
     """Return when the first trial ended at or above the threshold."""
     found = [one["at"] for one in trials if one["value"] is not None and one["value"] >= threshold]
-    return f"{min(found):.0f}" if found else "never"
-
-
-def in_words(counts: list[int]) -> str:
-    return ", ".join(map(str, counts))
+    return min(found, default=NEVER)
 
 
 def main() -> None:
