@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltune.formats import plural, score
+from rltune.formats import interval, plural, score
 from rltune.stats import significance, smallest_p_value
 
 if TYPE_CHECKING:
@@ -192,10 +192,11 @@ def _quality(one: Ranked) -> str:
         return f"On the only test seed {_pick(one, 'it', 'they')} scored {score(one.iqm)}."
     if one.low == one.high:
         return f"On {_seeds(one)} that the search never saw, every score is {score(one.iqm)}."
+    ends = interval(one.low, one.high)
+    sure = f"95 % interval {ends}" if ends else "no interval: a training diverged"
     return (
         f"On {_seeds(one)} that the search never saw, {its} interquartile mean is "
-        f"{score(one.iqm)} (95 % interval {score(one.low)} to {score(one.high)}) and {its} worst "
-        f"score {score(one.worst)}."
+        f"{score(one.iqm)} ({sure}) and {its} worst score {score(one.worst)}."
     )
 
 

@@ -18,6 +18,11 @@ def score(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
 
 
+def interval(low: float, high: float) -> str:
+    """Return "60.1 to 94.3"; nothing where one run, or few with a diverged one, give none."""
+    return "" if low == -math.inf and high == math.inf else f"{score(low)} to {score(high)}"
+
+
 def duration(seconds: float | None) -> str:
     """Return "0:42", "12:31" or "2:05:00"; "-" for none."""
     if seconds is None or not math.isfinite(seconds):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.answer import Answer
-from rltune.formats import count, duration, plural, score, setting
+from rltune.formats import count, duration, interval, plural, score, setting
 from rltune.runs import open_run
 from rltune.summary import Summary
 
@@ -219,8 +219,8 @@ class _Search(_Page):
                 estimate = one.estimates.get(goal.name)
                 value = estimate.value if estimate else one.tuning.get(goal.name)
                 cell = score(value)
-                if estimate and len(one.scores[goal.name]) > 1:
-                    cell += f" ({score(estimate.low)} to {score(estimate.high)})"
+                if estimate and (ends := interval(estimate.low, estimate.high)):
+                    cell += f" ({ends})"
                 cells.append(cell)
             mark = "*" if one.on_front else "x" if one.dominated_by else " "
             table.add_row(f"{mark} {one.label}", *cells, style="" if one.on_front else "dim")
@@ -234,8 +234,8 @@ class _Search(_Page):
         for one in answer.ranking:
             won = one.trial == answer.winner
             mark = ">" if won else "=" if one.tied else " "
-            interval = f"{score(one.low)} to {score(one.high)}" if len(one.scores) > 1 else "-"
-            numbers = score(one.iqm), interval, score(one.worst), str(len(one.scores))
+            ends = interval(one.low, one.high) or "-"
+            numbers = score(one.iqm), ends, score(one.worst), str(len(one.scores))
             style = "bold" if won else "" if one.tied else "dim"
             table.add_row(f"{mark} {one.label}", *numbers, score(one.objective), style=style)
         self.line(table)

@@ -124,6 +124,7 @@ def test_defaults_that_diverged_on_most_seeds_are_not_named_before_who_diverged_
     assert answer.sentences[0].startswith(
         "Use trial 7: it scored 405.0, the agent's defaults diverged."
     )
+    assert "405.0 (no interval: a training diverged) and its worst score diverged" in text(answer)
 
 
 def test_among_ties_known_good_settings_come_before_the_search():

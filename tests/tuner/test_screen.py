@@ -17,7 +17,7 @@ import time
 import pytest
 from rich.console import Console
 from rltune.asha import Rung
-from rltune.formats import count, duration, score, setting
+from rltune.formats import count, duration, interval, score, setting
 from rltune.screen import LiveScreen, SearchScreen, live
 from rltune.screen.drawing import BARS, sparkline
 from rltune.screen.load import Meter
@@ -162,6 +162,10 @@ def test_numbers_are_written_for_people():
     assert [score(x) for x in (498.234, 9.8765, 0.0, -1234.5, None, float("nan"))] == [
         *("498.2", "9.88", "0.0", "-1,234", "-", "-"),
     ]
+    infinite = float("inf")
+    assert interval(9.8765, 498.234) == "9.88 to 498.2"
+    assert interval(-infinite, 498.234) == "diverged to 498.2"
+    assert interval(-infinite, infinite) == ""
     assert [duration(x) for x in (9, 751, 7500, None)] == ["0:09", "12:31", "2:05:00", "-"]
     assert [count(x) for x in (999.6, 1_250_000, 2e9)] == ["1,000", "1.25 M", "2.00 G"]
     assert setting(0.99973123) == "0.9997312"  # four digits of 1 - x

@@ -8,7 +8,7 @@ from rltune.aggregates import STATISTICS
 from rltune.comparing import text
 from rltune.comparing.comparison import Comparison, OnOne, OverAll
 from rltune.comparing.figures import charts
-from rltune.formats import plural, score
+from rltune.formats import interval, plural, score
 from rltune.reporting.page import Column, Page, Row, Table
 from rltune.stats import significance
 
@@ -41,7 +41,7 @@ def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
         cells = {
             "": row.label,
             "IQM": score(row.iqm.value),
-            "95 % interval": text.interval(row.iqm),
+            "95 % interval": interval(row.iqm.low, row.iqm.high),
             "mean": score(row.mean),
             "median": score(row.median),
             "worst": score(min(row.scores)),
@@ -73,7 +73,7 @@ def overall_table(overall: OverAll, found: Comparison) -> Table:
     for name in STATISTICS:
         for number, (label, row) in enumerate(overall.rows.items()):
             one = row[name]
-            ends = f"{share(one.low)} to {share(one.high)}" if text.interval(one) else ""
+            ends = f"{share(one.low)} to {share(one.high)}" if interval(one.low, one.high) else ""
             rows.append(Row([name if number == 0 else "", label, share(one.value), ends]))
     scales = [str(one.scale) for one in found.environments if one.env in overall.envs]
     note = f"Normalised scores; the returns that count as 0 and as 1: {', '.join(scales)}. The "

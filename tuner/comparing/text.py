@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rltune.comparing.trainings import EVALUATION, TRAINING
-from rltune.formats import count, plural, score
+from rltune.formats import count, interval, plural, score
 from rltune.objectives import describe, parse_objective
 from rltune.stats import Estimate, significance, smallest_p_value
 
@@ -40,13 +40,6 @@ def percent(chance: Estimate) -> str:
     )
 
 
-def interval(found: Estimate) -> str:
-    """Return "60.1 to 94.3", or nothing where the data carry no interval."""
-    if found.low == float("-inf") and found.high == float("inf"):
-        return ""
-    return f"{score(found.low)} to {score(found.high)}"
-
-
 def names(labels: Iterable[str]) -> str:
     """Return "a, b and c"."""
     *first, last = labels
@@ -63,7 +56,8 @@ def length(low: int, high: int) -> str:
 def _over_all(overall: OverAll) -> list[str]:
     best, *others = overall.rows
     found = overall.rows[best]["IQM"]
-    ends = f" (95 % interval {interval(found)})" if interval(found) else ""
+    ends = interval(found.low, found.high)
+    ends = f" (95 % interval {ends})" if ends else ""
     lines = [
         f"Over {plural(len(overall.envs), 'environment')}, {best} has the highest interquartile "
         f"mean of normalised scores, {score(found.value)}{ends}."
@@ -81,7 +75,8 @@ def _over_all(overall: OverAll) -> list[str]:
 
 def _on_one(one: OnOne) -> str:
     best = one.rows[0]
-    ends = f"95 % interval {interval(best.iqm)}, " if interval(best.iqm) else ""
+    ends = interval(best.iqm.low, best.iqm.high)
+    ends = f"95 % interval {ends}, " if ends else ""
     value = f"{score(best.iqm.value)} ({ends}{plural(len(best.scores), 'seed')})"
     if len(best.scores) > 1 and len(set(best.scores)) == 1:
         value = f"{score(best.iqm.value)} with each of {len(best.scores)} seeds"

@@ -11,7 +11,7 @@ from typing import Any
 
 import rltune
 from rltune.answer import Answer
-from rltune.formats import count, duration, plural, score, setting
+from rltune.formats import count, duration, interval, plural, score, setting
 from rltune.front import Front
 from rltune.reporting.charts import Chart
 from rltune.reporting.clip import embedded as embedded_clip
@@ -218,16 +218,15 @@ def cards(summary: Summary) -> list[dict[str, str]]:
     best = answer.best if answer else None
     if best is not None and answer is not None and math.isfinite(best.iqm):
         seeds = plural(len(best.scores), "test seed")
-        several = len(best.scores) > 1 and math.isfinite(best.low)
-        note = (
-            f"95 % interval {score(best.low)} to {score(best.high)}, {seeds}" if several else seeds
-        )
+        ends = interval(best.low, best.high)
+        note = f"95 % interval {ends}, {seeds}" if ends else seeds
         found.append(
             {"name": f"Test return of {best.label}", "value": score(best.iqm), "note": note}
         )
         if best.difference is not None:
             gain = best.difference
-            note = f"95 % interval {score(gain.low)} to {score(gain.high)}, on shared seeds"
+            ends = interval(gain.low, gain.high)
+            note = f"95 % interval {ends}, on shared seeds" if ends else "on shared seeds"
             sign = "+" if gain.value >= 0 else ""
             found.append(
                 {"name": "Over the defaults", "value": sign + score(gain.value), "note": note}
@@ -281,11 +280,10 @@ def ranking(answer: Answer) -> Table:
     rows = []
     for one in answer.ranking:
         won = one.trial == answer.winner
-        interval = f"{score(one.low)} to {score(one.high)}" if len(one.scores) > 1 else ""
         chance = "" if one.improvement is None else f"{100 * one.improvement.value:.0f} %"
         mark = "the answer" if won else "tie" if one.tied else ""
-        cells = [one.label, mark, score(one.iqm), interval, score(one.worst), str(len(one.scores)),
-                 score(one.objective), chance]  # fmt: skip
+        cells = [one.label, mark, score(one.iqm), interval(one.low, one.high), score(one.worst),
+                 str(len(one.scores)), score(one.objective), chance]  # fmt: skip
         rows.append(Row(cells, won))
     columns = [Column("finalist", number=False), Column("verdict", number=False),
                Column("test return (IQM)"), Column("95 % interval"), Column("worst seed"),
@@ -304,7 +302,7 @@ def front(found: Front) -> Table:
             estimate = one.estimates.get(goal.name)
             cells.append(score(estimate.value if estimate else one.tuning.get(goal.name)))
             if found.tested:
-                cells.append(f"{score(estimate.low)} to {score(estimate.high)}" if estimate else "")
+                cells.append(interval(estimate.low, estimate.high) if estimate else "")
         rows.append(Row(cells, won=one is found.best))
     columns = [Column("configuration", number=False), Column("verdict", number=False)]
     for goal in found.goals:
