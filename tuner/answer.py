@@ -161,9 +161,11 @@ def build_answer(
     known-good settings unless something is ahead of those, and only then the search's own best.
     Whether that is beyond chance, ``better_than_default`` says.
     """
-    entries = [one if isinstance(one, Finalist) else _finalist(one) for one in finalists]
-    entries = [one for one in entries if one.seeds]
-    if not entries:
+    everyone = [one if isinstance(one, Finalist) else _finalist(one) for one in finalists]
+    entries = [one for one in everyone if one.seeds]
+    left = sorted((one for one in everyone if not one.seeds), key=tuning_quality, reverse=True)
+    untested = [label(one.trial, one.origins) for one in left]
+    if not entries or (len(entries) == 1 and untested):  # nobody to compare with
         return Answer(
             ranking=(),
             winner=None,
@@ -188,7 +190,10 @@ def build_answer(
         tuning_gap=gap,
         incumbent=incumbent.trial if incumbent else None,
         sentences=tuple(sentences(ranking, winner, incumbent)),
-        warnings=tuple(score_warnings(ranking, circumstances) + search_warnings(circumstances)),
+        warnings=(
+            *score_warnings(ranking, untested, circumstances),
+            *search_warnings(circumstances),
+        ),
     )
 
 
@@ -248,6 +253,7 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
             -iqm(list(scores[one.trial].values())),
             -min(scores[one.trial].values()),
             _origin_rank(one.origins),
+            *(-value for value in tuning_quality(one)),
             one.trial,
         ),
     )
@@ -317,23 +323,41 @@ def _winner(ranking: Sequence[Ranked]) -> Ranked:
     (1984, section 3.4.3). To insist on significance here would name the defaults in most searches
     that have found something better (docs/benchmarks.md).
     """
-    best = ranking[0]
+    best, spread = ranking[0], _spread(ranking)
     default = next((one for one in ranking if one.is_default), None)
     for one in sorted(ranking, key=lambda one: _origin_rank(one.origins)):
-        sound = one is default or default is None or _is_ahead(one, default)
-        if one is best or (sound and not _is_ahead(best, one)):
+        sound = one is default or default is None or _is_ahead(one, default, spread)
+        if one is best or (sound and not _is_ahead(best, one, spread)):
             return one
     return best
 
 
-def _is_ahead(one: Ranked, other: Ranked) -> bool:
-    """Whether the one is above the other by more than its own standard error."""
+def _is_ahead(one: Ranked, other: Ranked, spread: float | None) -> bool:
+    """Whether the one is above the other by more than its own standard error.
+
+    A single seed is as uncertain as a seed of the others is (``spread``). Where that is unknown,
+    the one has to be ahead in the search as well.
+    """
     if not math.isfinite(other.iqm):
         return math.isfinite(one.iqm)
-    scores = list(one.scores.values())
-    if len(scores) < 2 or not math.isfinite(one.worst):
+    if not math.isfinite(one.worst):
         return False
-    return one.iqm - other.iqm > statistics.stdev(scores) / math.sqrt(len(scores))
+    scores = list(one.scores.values())
+    if len(scores) > 1:
+        spread = statistics.stdev(scores)
+    if spread is None:
+        return one.iqm > other.iqm and tuning_quality(one) > tuning_quality(other)
+    return one.iqm - other.iqm > spread / math.sqrt(len(scores))
+
+
+def _spread(ranking: Sequence[Ranked]) -> float | None:
+    """Return the standard deviation over seeds, common to all who have two; None: nobody has."""
+    known = [[score for score in one.scores.values() if math.isfinite(score)] for one in ranking]
+    known = [scores for scores in known if len(scores) > 1]
+    if not known:
+        return None
+    squares = sum(statistics.variance(scores) * (len(scores) - 1) for scores in known)
+    return math.sqrt(squares / sum(len(scores) - 1 for scores in known))
 
 
 def _flag_value(value: object) -> str:

@@ -44,8 +44,8 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
     if ties:
         highest = best.label if best is winner else f"{best.label}, the highest,"
         lines.append(
-            f"{_names(ties)} cannot be told apart from {highest} with {_seeds(best)}: a tie."
-            f"{_tie_break(winner)}"
+            f"{_names([one.label for one in ties])} cannot be told apart from {highest} with "
+            f"{_seeds(best)}: a tie.{_tie_break(winner)}"
         )
     elif len(ranking) > 1:
         lines.append("All other finalists are worse, beyond chance.")
@@ -67,9 +67,18 @@ def without_tests(circumstances: Circumstances) -> list[str]:
     ]
 
 
-def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> list[str]:
+def score_warnings(
+    ranking: Sequence[Ranked], untested: Sequence[str], circumstances: Circumstances
+) -> list[str]:
     """Return what weakens the comparison of the finalists."""
     lines = []
+    if untested:
+        single = len(untested) == 1 and untested[0].startswith("trial")
+        was, its = ("was", "its") if single else ("were", "their")
+        lines.append(
+            f"{_names(untested)} {was} not trained on test seeds: nobody knows how much of {its} "
+            "tuning score is luck."
+        )
     planned = circumstances.planned_seeds
     short = [one for one in ranking if len(one.scores) < planned]
     if len(short) == len(ranking):
@@ -77,8 +86,8 @@ def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> l
         lines.append(f"Only {most} of the planned {plural(planned, 'test seed')} could be run.")
     elif short := [one for one in short if not one.behind]:
         lines.append(
-            f"{_names(short)} ran on fewer than the planned {plural(planned, 'test seed')}: less "
-            "is known about them."
+            f"{_names([one.label for one in short])} ran on fewer than the planned "
+            f"{plural(planned, 'test seed')}: less is known about them."
         )
     known = sorted((len(one.scores) for one in ranking), reverse=True)
     if len(known) > 1 and smallest_p_value(known[0], known[1]) > significance(len(known) - 1):
@@ -90,8 +99,8 @@ def score_warnings(ranking: Sequence[Ranked], circumstances: Circumstances) -> l
     for one in diverged:
         seeds = [str(seed) for seed, value in one.scores.items() if not math.isfinite(value)]
         lines.append(
-            f"{_names([one])} diverged or failed on test seed {', '.join(seeds)}; that counts as "
-            "the worst score there is."
+            f"{_names([one.label])} diverged or failed on test seed {', '.join(seeds)}; that "
+            "counts as the worst score there is."
         )
     top = ranking[0].iqm
     if len(ranking) > 1 and not diverged and all(one.worst == top for one in ranking):
@@ -160,7 +169,12 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
         above += f"{score(winner.iqm)} against {score(default.iqm)}."
     else:
         above = f"{_pick(winner, 'it', 'they')} scored {score(winner.iqm)}, the agent's defaults "
-        above += f"{score(default.iqm)}. That is more than a standard error, but can still be luck."
+        above += f"{score(default.iqm)}. "
+        above += (
+            "That is more than a standard error, but can still be luck."
+            if len(winner.scores) > 1
+            else "With a single seed that can be luck."
+        )
     return (
         f"Use {winner.label}: {above} Trained on a new seed, "
         f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
@@ -237,8 +251,7 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _names(entries: Sequence[Ranked]) -> str:
-    names = [one.label for one in entries]
+def _names(names: Sequence[str]) -> str:
     return _capital(names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}")
 
 

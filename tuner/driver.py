@@ -190,7 +190,7 @@ class Driver:
         elif not self._tournament_may_run():
             return None
         else:
-            job = self._tournament().next_job(self.flights)
+            job = self._next_test()
             if job is None:
                 return None
             finalist, seed = job
@@ -225,7 +225,7 @@ class Driver:
             return False
         if not self.spec.tournament or self.deadlines.is_over():
             return True
-        return not self._searching() and self._tournament().next_job(self.flights) is None
+        return not self._searching() and self._next_test() is None
 
     def should_stop(self) -> bool:
         """Return whether everything has to stop now."""
@@ -310,12 +310,24 @@ class Driver:
     def _finalists(self) -> list[Finalist]:
         return pick_finalists(self.study.trials(), self.spec.finalists, self.study.minimize)
 
-    def _affordable(self, finalists: list[Finalist]) -> list[Finalist]:
-        """Return those that the time left is enough for, on the least number of test seeds each.
+    def _next_test(self) -> tuple[Finalist, int] | None:
+        """Return the next re-training for which there is time."""
+        if math.isinf(self.deadlines.end):
+            return self._tournament().next_job(self.flights)
 
-        The defaults and the best of the search are always among them.
+        def price(one: Finalist) -> float:
+            return self.prices.of_retraining(one.trial, one.config) or 0.0
+
+        return self._tournament().next_job(self.flights, price, self.deadlines.end - time.time())
+
+    def _affordable(self, finalists: list[Finalist]) -> list[Finalist]:
+        """Return those that the time left is enough for, on as many test seeds each.
+
+        The defaults and the best of the search are always among them. The others are asked in the
+        order of their tuning scores, and join where it is enough for them as well. There are
+        `LEAST_SEEDS` for each, or fewer if the two alone would take too long.
         """
-        prices = {one.trial: self.prices.seconds(one.config) for one in finalists}
+        prices = {one.trial: self.prices.of_retraining(one.trial, one.config) for one in finalists}
         known = [price for price in prices.values() if price is not None]
         left = (self.deadlines.end - time.time()) * self.slots
         if not known or self.others.goals:  # of several objectives, no one is the best
@@ -324,17 +336,22 @@ class Driver:
         done = Counter(trial for trial, _ in self.scores)
         least = min(LEAST_SEEDS, self.spec.test_seeds)
         by_quality = sorted(finalists, key=tuning_quality, reverse=True)
-        kept = sorted(by_quality, key=lambda one: "default" not in one.origins)
-        while len(kept) > 2:
-            runs = [(prices[one.trial] or mean, max(0, least - done[one.trial])) for one in kept]
-            if TOURNAMENT_MARGIN * sum(price * n for price, n in runs) <= left:
-                break
-            kept.pop()
+        asked = sorted(by_quality, key=lambda one: "default" not in one.origins)
+
+        def is_enough(some: list[Finalist], seeds: int) -> bool:
+            runs = [(prices[one.trial] or mean, max(0, seeds - done[one.trial])) for one in some]
+            return TOURNAMENT_MARGIN * sum(price * n for price, n in runs) <= left
+
+        kept = asked[:2]
+        each = next((n for n in range(least, 1, -1) if is_enough(kept, n)), 1)
+        for one in asked[2:]:
+            if is_enough([*kept, one], each):
+                kept.append(one)
         return [one for one in finalists if one in kept]
 
     def _tell_left_out(self, finalists: list[Finalist]) -> None:
         names = ", ".join(label(one.trial, one.origins) for one in finalists)
-        self.view.message(f"no time to train all finalists again; the worst are left out: {names}")
+        self.view.message(f"no time to train all finalists again; left out: {names}")
 
     def _job(self, number: int, seed: int) -> str:
         return str(number) if seed == self.plan.first else job_name(number, seed)

@@ -62,6 +62,14 @@ class Prices:
         steps_to_go = env_steps or self._budget
         return float(self._model.predict([config], steps_to_go)[0]) * steps_to_go
 
+    def of_retraining(self, number: int, config: Mapping[str, Any]) -> float | None:
+        """Return what training a finalist again will take, in seconds; None while unknown.
+
+        A trial that ran its whole budget says so itself.
+        """
+        _, rate, env_steps = self._seen.get(number, (config, 0.0, 0))
+        return rate * env_steps if env_steps == self._budget else self.seconds(config)
+
     def affordable(self, config: Mapping[str, Any], seconds_left: float) -> bool:
         """Return whether a trial will get to its first rung in time; count those that won't."""
         if math.isinf(seconds_left):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -131,8 +131,21 @@ class Tournament:
         self.least = least_seeds(len(finalists), planned)
         self.race = race and self.least < planned
 
-    def next_job(self, in_flight: Collection[str]) -> tuple[Finalist, int] | None:
-        """Return the next (finalist, seed), seed by seed, or None."""
+    def next_job(
+        self,
+        in_flight: Collection[str],
+        price: Callable[[Finalist], float] = lambda one: 0.0,
+        left: float = math.inf,
+    ) -> tuple[Finalist, int] | None:
+        """Return the next (finalist, seed), seed by seed and the dear ones first, or None.
+
+        Args:
+            in_flight: names of the re-trainings that run
+            price: seconds that training a finalist takes
+            left: seconds; who takes longer gets no further seed
+        """
+        in_time = [one for one in self.finalists if price(one) <= left]
+        in_time.sort(key=price, reverse=True)  # who cost the same keep their order
         behind = self.behind()
         started = {job_name(*key) for key in self.scores} | set(in_flight)
         lost = sum(int(job.partition("/")[0]) in behind for job in started)
@@ -141,7 +154,7 @@ class Tournament:
             extra = number >= self.planned
             if extra and (ahead < 2 or lost + ahead * (number + 1) > self.total):
                 return None
-            for finalist in self.finalists:
+            for finalist in in_time:
                 left_out = finalist.trial in behind and (extra or "default" not in finalist.origins)
                 if not (left_out or job_name(finalist.trial, seed) in started):
                     return finalist, seed
@@ -177,18 +190,13 @@ class Tournament:
         return found
 
     def results(self) -> list[Finalist]:
-        """Return the finalists with their scores.
-
-        Those who are not clearly behind are judged on the same seeds: one that some of them lacks
-        is left out, unless that would leave nothing.
-        """
+        """Return the finalists with their scores, each on all seeds that it has."""
         behind = self.behind()
-        ahead = [one for one in self.finalists if one.trial not in behind]
-        common = [s for s in self.seeds if all((one.trial, s) in self.scores for one in ahead)]
         results = []
         for one in self.finalists:
-            seeds = self.seeds if one.trial in behind or not common else common
-            known = {s: self.scores[one.trial, s] for s in seeds if (one.trial, s) in self.scores}
+            known = {
+                s: self.scores[one.trial, s] for s in self.seeds if (one.trial, s) in self.scores
+            }
             results.append(replace(one, seeds=known, behind=one.trial in behind))
         return results
 

@@ -127,6 +127,50 @@ def test_defaults_that_diverged_on_most_seeds_are_not_named_before_who_diverged_
     assert "405.0 (no interval: a training diverged) and its worst score diverged" in text(answer)
 
 
+def test_one_seed_far_above_the_defaults_is_not_held_against_a_finalist():
+    """A dear configuration, for which a time limit left one re-training."""
+    answer = build_answer([default([105, 139]), finalist(7, [500], objective=499.0)], GOOD)
+    assert answer.best.trial == 7
+    assert answer.beats_default is False
+    assert "With a single seed that can be luck." in text(answer)
+    near = build_answer([default([105, 139]), finalist(7, [125], objective=499.0)], GOOD)
+    assert near.best.is_default  # within what seeds differ by
+
+
+def test_where_nobody_has_two_seeds_the_search_has_to_agree():
+    def named(tuning):
+        finalists = [default([122], objective=102.0), finalist(7, [500], objective=tuning)]
+        return build_answer(finalists, GOOD).best.trial
+
+    assert named(499.0) == 7
+    assert named(90.0) == 0
+    assert named(None) == 0
+
+
+def test_of_equal_test_scores_the_higher_tuning_score_decides():
+    rows = [default([100, 110]), finalist(5, [500, 500], objective=450.0),
+            finalist(7, [500, 500], objective=490.0)]  # fmt: skip
+    assert build_answer(rows, GOOD).best.trial == 7
+
+
+def test_who_was_not_trained_again_is_named_best_first():
+    rows = [default([100, 110]), finalist(5, [120, 130]), finalist(8, [], objective=420.0),
+            finalist(7, [], objective=430.0)]  # fmt: skip
+    answer = build_answer(rows, GOOD)
+    assert answer.best.trial == 5
+    assert answer.warnings[0] == (
+        "Trial 7 and trial 8 were not trained on test seeds: nobody knows how much of their tuning "
+        "score is luck."
+    )
+
+
+def test_the_defaults_are_no_answer_when_nobody_else_could_be_tested():
+    about = replace(GOOD, best_of_search=(7, 499.0))
+    answer = build_answer([default([100, 110]), finalist(7, [], objective=499.0)], about)
+    assert answer.best is None
+    assert "Trial 7 scored 499.0, the best of the search" in text(answer)
+
+
 def test_among_ties_known_good_settings_come_before_the_search():
     answer = build_answer(
         [

@@ -43,6 +43,16 @@ def test_prices_are_learned_from_what_trials_have_cost() -> None:
     assert prices.seconds({"n_epochs": 15, "lr": 1e-4}) < 100
 
 
+def test_a_trial_that_ran_its_budget_says_what_training_it_again_takes() -> None:
+    prices = known()
+    prices.observe(7, {"n_epochs": 15, "lr": 1e-4}, 27.0, 9000)
+    assert prices.of_retraining(7, {"n_epochs": 15, "lr": 1e-4}) == pytest.approx(27)
+    prices.observe(7, {"n_epochs": 15, "lr": 1e-4}, 3.0, 1000)  # not all of it
+    foreseen = prices.seconds({"n_epochs": 15, "lr": 1e-4})
+    assert prices.of_retraining(7, {"n_epochs": 15, "lr": 1e-4}) == foreseen
+    assert Prices(SPACE, 9000, 1000).of_retraining(7, DEFAULT.config) is None
+
+
 def test_nothing_is_refused_before_there_are_prices_or_without_a_limit() -> None:
     prices = Prices(SPACE, 9000, 1000)
     prices.observe(0, DEFAULT.config, 1e6, 9000)

@@ -45,6 +45,29 @@ def test_all_get_a_seed_before_anyone_gets_the_next() -> None:
     assert order == [(0, 100), (1, 100), (2, 100), (0, 101), (1, 101), (2, 101)]
 
 
+def test_the_dear_come_first_and_who_would_run_out_of_time_gets_no_further_seed() -> None:
+    tournament = make(3, planned=2)
+
+    def order(left: float) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        prices = [20.0, 10.0, 30.0]
+        while job := tournament.next_job(
+            [job_name(*one) for one in found], lambda one: prices[one.trial], left
+        ):
+            found.append((job[0].trial, job[1]))
+        return found
+
+    assert order(math.inf) == [(2, 100), (0, 100), (1, 100), (2, 101), (0, 101), (1, 101)]
+    assert order(25) == [(0, 100), (1, 100), (0, 101), (1, 101)]
+    assert order(5) == []
+
+
+def test_all_seeds_count_when_time_was_too_short_for_some() -> None:
+    scores = {(0, 100): 1.0, (0, 101): 2.0, (1, 100): 5.0}
+    found = {one.trial: one.seeds for one in make(3, scores=scores).results()}
+    assert found == {0: {100: 1.0, 101: 2.0}, 1: {100: 5.0}, 2: {}}
+
+
 def test_clear_losers_make_room_for_further_seeds() -> None:
     tournament = make(5)
     answer = play(tournament, lambda trial, rng: [50, 100, 100, 0, 20][trial] + rng.normal(0, 5))
@@ -141,7 +164,7 @@ def test_luck_alone_does_not_beat_the_defaults() -> None:
 
 
 def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a time limit: everyone on three seeds, else the defaults and the best of the search."""
+    """Everyone on three seeds, else who fits beside the defaults and the best of the search."""
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     finalists = [
         Finalist(trial=n, origins=(origin,), config={"n": n}, objective=objective)
@@ -156,7 +179,7 @@ def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.M
         driver: Any = SimpleNamespace(
             deadlines=SimpleNamespace(end=1000 + seconds), slots=2,
             others=SimpleNamespace(goals=()),
-            prices=SimpleNamespace(seconds=lambda config: prices[config["n"]]),
+            prices=SimpleNamespace(of_retraining=lambda number, config: prices[number]),
             spec=SimpleNamespace(test_seeds=5), scores=scores,
         )  # fmt: skip
         return [one.trial for one in Driver._affordable(driver, finalists)]
@@ -164,7 +187,13 @@ def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.M
     assert left(133) == [0, 1, 5, 3]  # three times 10, 20, 20 and 30, two at once, and a tenth
     assert left(131) == [0, 5, 3]
     assert left(98) == [0, 5]
+    assert left(65) == [0, 5]  # two seeds
+    assert left(43) == [0, 5, 3]  # one seed
+    assert left(32) == [0, 5]
     assert left(1) == [0, 5]
+    prices[1] = 3.0
+    assert left(76) == [0, 1, 5]  # who is cheap has a place where a better one has none
+    prices[1] = None
     assert left(math.inf) == [0, 1, 5, 3]
     scores.update({(trial, seed): 1.0 for trial in (0, 5) for seed in (100, 101, 102)})
     assert left(67) == [0, 1, 5, 3]  # before a resume
