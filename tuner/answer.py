@@ -165,7 +165,8 @@ def build_answer(
     entries = [one for one in everyone if one.seeds]
     left = sorted((one for one in everyone if not one.seeds), key=tuning_quality, reverse=True)
     untested = [label(one.trial, one.origins) for one in left]
-    if not entries or (len(entries) == 1 and untested):  # nobody to compare with
+    default = next((one for one in entries if "default" in one.origins), None)
+    if not entries or (entries == [default] and untested):  # defaults alone are no answer
         return Answer(
             ranking=(),
             winner=None,
@@ -175,7 +176,6 @@ def build_answer(
             sentences=tuple(without_tests(circumstances)),
             warnings=tuple(search_warnings(circumstances)),
         )
-    default = next((one for one in entries if "default" in one.origins), None)
     ranking = _rank(entries, default)
     winner = _winner(ranking)
     tuned = [one for one in ranking if one.objective is not None and math.isfinite(one.objective)]

@@ -169,6 +169,11 @@ def test_the_defaults_are_no_answer_when_nobody_else_could_be_tested():
     answer = build_answer([default([100, 110]), finalist(7, [], objective=499.0)], about)
     assert answer.best is None
     assert "Trial 7 scored 499.0, the best of the search" in text(answer)
+    assert build_answer([default([100, 110])], about).best.is_default  # there was nobody else
+    alone = build_answer([default([]), finalist(7, [480, 490], objective=499.0)], about)
+    assert alone.best.trial == 7
+    assert "The agent's defaults were not trained on test seeds" in text(alone)
+    assert alone.warnings[0].startswith("The defaults were not trained on test seeds: nobody knows")
 
 
 def test_among_ties_known_good_settings_come_before_the_search():
