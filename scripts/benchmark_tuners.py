@@ -453,7 +453,8 @@ def table(results: Path) -> None:
             counts = ", ".join(map(str, theirs.trials))
             reached = ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in theirs.seconds)
             score = shown(interval([{"mean": m} for m in theirs.returns], lambda row: row["mean"]))
-            against = ["", "", ""] if tuner == "rltune" else compared(ours, theirs)
+            alone = tuner == "rltune" or not ours.trials
+            against = ["", "", ""] if alone else compared(ours, theirs)
             cells = [tuner, counts, against[0], reached, against[1], score, against[2]]
             print("| " + " | ".join(cells) + " |")
 
