@@ -7,9 +7,10 @@
 Each search has the machine for itself for `MINUTES`: ours (with its tournament), plain Ray Tune
 with OptunaSearch and ASHA over our agent, Optuna over Stable-Baselines3's (two processes), and
 rl-zoo3's optimiser (two processes). All train two configurations at once, each trial has the same
-env_steps and ten evaluations of ten greedy episodes. The first three search the same space, as far
-as their agent has the hyperparameters; rl-zoo3 has its own, around its tuned settings. Then each
-winner is trained on ten seeds that no search saw, and scored by 100 greedy episodes.
+env_steps and ten evaluations (ours: nine) of ten greedy episodes. The first three search the same
+space, as far as their agent has the hyperparameters; rl-zoo3 has its own, around its tuned
+settings. Then each winner is trained on ten seeds that no search saw, and scored by 100 greedy
+episodes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from benchmark_agents import EVALUATION_SEED, interval, sb3_model, sb3_scores, shown
+from benchmark_agents import EVALUATION_SEED, sb3_model, sb3_scores
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "tuners.jsonl"
@@ -452,7 +453,7 @@ def table(results: Path) -> None:
                 continue
             counts = ", ".join(map(str, theirs.trials))
             reached = ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in theirs.seconds)
-            score = shown(interval([{"mean": m} for m in theirs.returns], lambda row: row["mean"]))
+            score = shown_returns(theirs.returns)
             alone = tuner == "rltune" or not ours.trials
             against = ["", "", ""] if alone else compared(ours, theirs)
             cells = [tuner, counts, against[0], reached, against[1], score, against[2]]
@@ -480,6 +481,17 @@ class Found(NamedTuple):
             [seconds_to(setting.threshold, row["trials"]) for row in searches],
             [fmean(scores) for scores in tests.values() if len(scores) == len(SEEDS)],
         )
+
+
+def shown_returns(returns: list[float]) -> str:
+    """Return their mean, its interval (Student's t), and each search's own return."""
+    if len(returns) < 2:
+        return ", ".join(f"{one:.1f}" for one in returns) or "-"
+    from scipy.stats import ttest_1samp
+
+    around = ttest_1samp(returns, 0.0).confidence_interval()
+    each = ", ".join(f"{one:.1f}" for one in returns)
+    return f"{fmean(returns):.1f} [{around.low:.1f}, {around.high:.1f}] ({each})"
 
 
 def compared(ours: Found, theirs: Found) -> list[str]:

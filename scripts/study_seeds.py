@@ -2,6 +2,7 @@
 
     python scripts/study_seeds.py record     # resumable; hours of CPU, can run in the background
     python scripts/study_seeds.py simulate   # seconds: the tables of docs/benchmarks.md
+    python scripts/study_seeds.py halving    # seconds: when ASHA stops whom
     python scripts/study_seeds.py answers    # a minute: whom to name after it, and how large it is
 
 `record` trains configurations drawn from a shipped space on ten seeds each, and keeps every greedy
@@ -20,7 +21,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,10 +59,10 @@ class Outcome(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """How many seeds a configuration has at each rung, and how sure a stop has to be."""
+    """How many seeds a configuration has at each rung, and ASHA's options."""
 
     seeds: tuple[int, ...]
-    margin: float = 1.0  # standard errors below the cutoff that are forgiven
+    options: Mapping[str, float] = {}
 
 
 POLICIES = {
@@ -69,8 +70,15 @@ POLICIES = {
     "three seeds": Policy((3, 3, 3)),
     "racing 1-2-2": Policy((1, 2, 2)),
     "racing 1-2-3": Policy((1, 2, 3)),
-    "racing 1-2-3, margin 0": Policy((1, 2, 3), margin=0.0),
+    "racing 1-2-3, margin 0": Policy((1, 2, 3), {"margin": 0.0}),
     "racing 1-3-5": Policy((1, 3, 5)),
+}
+HALVINGS = {
+    "from 5 on, a third": Policy((1, 1, 1)),
+    "from 3 on, a third": Policy((1, 1, 1), {"min_population": 3}),
+    "from 2 on, a third": Policy((1, 1, 1), {"min_population": 2}),
+    "from 5 on, a quarter": Policy((1, 1, 1), {"reduction_factor": 4}),
+    "from 2 on, a quarter": Policy((1, 1, 1), {"min_population": 2, "reduction_factor": 4}),
 }
 
 
@@ -168,7 +176,7 @@ def search(
     from rltune.stats import iqm
 
     points = [EVALUATIONS // 9, EVALUATIONS // 3, EVALUATIONS]
-    asha = ASHA(points, margin=policy.margin)
+    asha = ASHA(points, **policy.options)
     spreads: dict[int, list[float]] = {point: [] for point in points}
     tried, spent = 0, 0.0
     whole: list[tuple[float, int]] = []
@@ -215,9 +223,11 @@ def outcome(curves: Curves, policy: Policy, limit: float, repetition: int) -> Ou
     return Outcome(true(best[0]), true(max(ends, key=lambda n: ends[n])), tried)
 
 
-def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
+def simulate(
+    settings: Sequence[Setting], limits: Sequence[float], policies: Mapping[str, Policy]
+) -> None:
     """Print what the policies reach at equal env steps: a table of each outcome."""
-    columns = ["agent, environment (configurations)", "full trainings", *POLICIES]
+    columns = ["agent, environment (configurations)", "full trainings", *policies]
     tables: dict[str, list[list[str]]] = {"tried": [], "searched": [], "tested": []}
     for setting, limit in itertools.product(settings, limits):
         curves = curves_of(setting)
@@ -227,7 +237,7 @@ def simulate(settings: Sequence[Setting], limits: Sequence[float]) -> None:
         nothing = Outcome(floor(curves), floor(curves), 0)
         found = [
             [outcome(curves, policy, limit, n) or nothing for n in range(REPETITIONS)]
-            for policy in POLICIES.values()
+            for policy in policies.values()
         ]
         title = [f"{setting.agent}, {setting.env} ({len(curves)})", f"{limit:g}"]
         for name, rows in tables.items():
@@ -317,14 +327,14 @@ def named(
     return true, {rule: sum(values) / len(values) for rule, values in found.items()}
 
 
-def against(values: Sequence[float], one_seed: Sequence[float]) -> str:
-    """Return the mean with one seed, else how much more it is, with a 95 % interval."""
+def against(values: Sequence[float], first: Sequence[float]) -> str:
+    """Return the mean of the first policy, else how much more it is, with a 95 % interval."""
     import numpy as np
     from rltune.stats import bootstrap_interval
 
-    if values == one_seed:
+    if values is first:
         return f"{np.mean(values):.1f}"
-    more = np.subtract(values, one_seed)
+    more = np.subtract(values, first)
     low, high = bootstrap_interval(more.tolist(), lambda v: float(np.mean(v)), n=2000)
     return f"{np.mean(more):+.1f} [{low:+.1f}, {high:+.1f}]"
 
@@ -343,14 +353,16 @@ def chosen(names: Sequence[str]) -> Iterator[Setting]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("record", "simulate", "answers"))
+    parser.add_argument("what", choices=("record", "simulate", "halving", "answers"))
     parser.add_argument("--setting", nargs="+", default=[], help="only these: ppo-CartPole-v1")
     parser.add_argument("--limit", nargs="+", type=float, default=[8.0, 15.0, 30.0])
     args = parser.parse_args()
     if args.what == "record":
         record(list(chosen(args.setting)))
     elif args.what == "simulate":
-        simulate(list(chosen(args.setting)), args.limit)
+        simulate(list(chosen(args.setting)), args.limit, POLICIES)
+    elif args.what == "halving":
+        simulate(list(chosen(args.setting)), args.limit, HALVINGS)
     else:
         answers(list(chosen(args.setting)))
 
