@@ -444,8 +444,8 @@ def table(results: Path) -> None:
             f"\n{setting.agent.upper()} on {setting.env}, {setting.budget:,} env_steps a trial:\n"
         )
         print(f"| tuner | trials finished | rltune's against it | seconds to {setting.threshold:g} "
-              "| rltune sooner by | test return | rltune's higher by |")  # fmt: skip
-        print("|---|---|---|---|---|---|---|")
+              "| rltune sooner by | best trial | test return | rltune's higher by |")  # fmt: skip
+        print("|---|---|---|---|---|---|---|---|")
         ours = Found.of("rltune", setting, rows)
         for tuner in TUNERS:
             theirs = Found.of(tuner, setting, rows)
@@ -453,10 +453,11 @@ def table(results: Path) -> None:
                 continue
             counts = ", ".join(map(str, theirs.trials))
             reached = ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in theirs.seconds)
+            best = ", ".join(f"{one:.1f}" for one in theirs.best)
             score = shown_returns(theirs.returns)
             alone = tuner == "rltune" or not ours.trials
             against = ["", "", ""] if alone else compared(ours, theirs)
-            cells = [tuner, counts, against[0], reached, against[1], score, against[2]]
+            cells = [tuner, counts, against[0], reached, against[1], best, score, against[2]]
             print("| " + " | ".join(cells) + " |")
 
 
@@ -465,6 +466,7 @@ class Found(NamedTuple):
 
     trials: list[int]
     seconds: list[float]  # to the threshold; NEVER for a search that had no such trial
+    best: list[float]  # of a search's trials, by its last evaluation
     returns: list[float]  # mean over the test seeds; of searches whose winner was tested
 
     @classmethod
@@ -479,6 +481,7 @@ class Found(NamedTuple):
         return cls(
             [len(row["trials"]) for row in searches],
             [seconds_to(setting.threshold, row["trials"]) for row in searches],
+            [max(values(row["trials"]), default=-NEVER) for row in searches],
             [fmean(scores) for scores in tests.values() if len(scores) == len(SEEDS)],
         )
 
@@ -513,6 +516,10 @@ def compared(ours: Found, theirs: Found) -> list[str]:
     higher = f"{fmean(ours.returns) - fmean(theirs.returns):+.1f}"
     around = ttest_ind(ours.returns, theirs.returns, equal_var=False).confidence_interval()
     return [trials, sooner, f"{higher} [{around.low:+.1f}, {around.high:+.1f}]"]
+
+
+def values(trials: list[Trial]) -> list[float]:
+    return [one["value"] for one in trials if one["value"] is not None]
 
 
 def seconds_to(threshold: float, trials: list[Trial]) -> float:
