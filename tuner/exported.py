@@ -21,6 +21,7 @@ from rltune import __version__
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
+from rltune.front import Member, seed_of
 from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
 from rltune.recipes import KEYS
@@ -28,6 +29,7 @@ from rltune.rundir import RunDir
 from rltune.runs import Run
 from rltune.scales import is_suite
 from rltune.spec import SearchSpec
+from rltune.stats import Estimate
 from rltune.summary import Summary, cell_value
 from rltune.train import TrainSpec
 from rltune.untrusted import load_yaml
@@ -139,6 +141,10 @@ def exportable(run: RunDir, trial: int | None = None) -> Exportable:
     ranked = _ranked(summary, trial)
     if ranked is not None:
         return _of_ranked(run, summary, ranked)
+    members = summary.front.members if summary.front is not None else ()
+    for member in members:
+        if member.trial == trial:
+            return _of_member(run, member)
     known = sorted(int(number) for number in summary.trials["trial"])
     if trial not in known:
         there_is = f"it has {known[0]} to {known[-1]}" if known else "it has none yet"
@@ -151,6 +157,8 @@ def _winner(run: RunDir, summary: Summary) -> Exportable:
     answer = summary.answer
     if answer is not None and answer.best is not None:
         return _of_ranked(run, summary, answer.best)
+    if summary.front is not None and summary.front.best is not None:
+        return _of_member(run, summary.front.best)
     config = summary.run.best
     if config is None:
         raise UserError(f"run {run.name!r} has no winner yet; choose a trial: --trial N.")
@@ -166,24 +174,43 @@ def _ranked(summary: Summary, trial: int) -> Ranked | None:
 
 def _of_ranked(run: RunDir, summary: Summary, ranked: Ranked) -> Exportable:
     """Return a finalist with the seed of its best test, as the command that a search prints."""
-    what = f"trial {ranked.trial}"
-    if ranked.label != what:
-        what += f" ({ranked.label})"
+    what = _name(ranked)
     if summary.answer is not None and summary.answer.winner == ranked.trial:
         what += ", the winner"
     seed = max(ranked.scores, key=lambda one: ranked.scores[one])
     return _found(run, ranked.config, list(ranked.changes), seed, what, _score(ranked))
 
 
+def _of_member(run: RunDir, member: Member) -> Exportable:
+    """Return a configuration that the answer of a search with several objectives names."""
+    what = _name(member) + (", on the front" if member.on_front else "")
+    seed = seed_of(member, SearchSpec.from_dict(run.spec))
+    if not member.scores:
+        return _found(run, member.config, [], seed, what)
+    n = min(map(len, member.scores.values()))
+    score = _scores({f"{name} ": one for name, one in member.estimates.items()}, n)
+    return _found(run, member.config, [], seed, what, score)
+
+
+def _name(one: Ranked | Member) -> str:
+    what = f"trial {one.trial}"
+    return what if one.label == what else f"{what} ({one.label})"
+
+
 def _score(ranked: Ranked) -> str:
-    n = len(ranked.scores)
-    if not math.isfinite(ranked.iqm):
+    return _scores({"": Estimate(ranked.iqm, ranked.low, ranked.high)}, len(ranked.scores))
+
+
+def _scores(estimates: Mapping[str, Estimate], n: int) -> str:
+    """Return a line with the estimates by their names, from ``n`` seeds."""
+    if not all(math.isfinite(one.value) for one in estimates.values()):
         return f"test score: diverged on some of {n} seeds"
-    interval = ""
-    if math.isfinite(ranked.low) and math.isfinite(ranked.high):
-        interval = f" [{ranked.low:.6g}, {ranked.high:.6g}]"
+    texts = []
+    for name, (value, low, high) in estimates.items():
+        known = math.isfinite(low) and math.isfinite(high)
+        texts.append(f"{name}{value:.6g}" + (f" [{low:.6g}, {high:.6g}]" if known else ""))
     of = f"{n} seeds" if n > 1 else "one seed"
-    return f"test score {ranked.iqm:.6g}{interval}: interquartile mean and 95 % interval of {of}"
+    return f"test score {', '.join(texts)}: interquartile mean and 95 % interval of {of}"
 
 
 def _found(

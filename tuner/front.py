@@ -321,7 +321,7 @@ def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[st
             "test seeds."
         ]
     lines = [
-        f"Of {plural(len(members), 'configuration')} that were trained again on test seeds, "
+        f"Of {plural(len(members), 'configuration')} trained again on test seeds, "
         f"{len(best)} {_is(best)} on the front: none of them is beaten in {all_of} objectives."
     ]
     behind = [one for one in members if not one.on_front]

@@ -282,6 +282,8 @@ class _Search(_Page):
             detail = ""
             if state == "RUNNING" and not summary.running:
                 word = "interrupted"
+            if state == "WAITING" and summary.status == "finished":
+                word, detail = "not tried", "known-good settings, more than there were trials"
             if state == "PRUNED":
                 places = summary.stops.items()
                 detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)

@@ -77,9 +77,13 @@ class Summary:
         if self.kind == "train":
             done = self.cost.env_steps >= self.spec.get("total_timesteps", math.inf)
             return "finished" if done else "unfinished"
-        under_way = any(self.states.get(state) for state in ("RUNNING", "WAITING"))
+        waiting = self.states.get("WAITING", 0)
+        tried = sum(self.states.values()) - waiting
+        # There may be more known-good settings than trials: who waits then is not waited for.
+        to_come = waiting and tried < (self.spec.get("trials") or math.inf)
         written = (self.path / "best" / "config.yaml").exists()
-        return "finished" if written and not under_way else "unfinished"
+        done = written and not self.states.get("RUNNING") and not to_come
+        return "finished" if done else "unfinished"
 
     @cached_property
     def trials(self) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,23 @@ def test_a_search_finds_the_front_and_tests_it(
 
     assert main(["show", str(result.path), "--plain"]) == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert "4 configurations that were trained again on test seeds, 3 are on the front" in page
+    assert "4 configurations trained again on test seeds, 3 are on the front" in page
     assert "Dominated beyond chance: the defaults." in page
     assert page.count("rltune train toy_trade:TradeAgent") == 3
     assert main(["show", str(result.path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["best_trial"] == front["trial"][0]
     assert [one["on_front"] for one in shown["front"]["members"]] == [True, True, False, True]
+
+    text = rltune.export(result.path)
+    assert f"trial {front['trial'][0]}, on the front of the search 'run'" in text
+    assert re.search(
+        r"# test score eval_return \S+ \[\S+, \S+\], price 1 \[1, 1\]: .* of 4 seeds", text
+    )
+    assert "--quality 1.0" in text
+    assert command.split()[-1] == text.split("--seed ")[1].split()[0]
+    text = rltune.export(result.path, trial=int(front["trial"][2]))
+    assert "(the defaults) of the search 'run'" in text
 
 
 @pytest.mark.usefixtures("no_ray")

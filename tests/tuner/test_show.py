@@ -122,6 +122,17 @@ def test_a_finished_search(search, monkeypatch):
     assert "resume" not in page
 
 
+@pytest.mark.parametrize(("trials", "status"), [(8, "finished"), (9, "stopped before its end")])
+def test_who_waits_beyond_the_last_trial_is_not_waited_for(search, trials, status):
+    finish(search, {0: [300, 310, 320, 330, 340], 2: [480, 490, 495, 500, 500]})
+    spec = {**search.content["spec"], "trials": trials}
+    search.write_yaml("run.yaml", {**search.content, "spec": spec})
+    write_trials(search.trials_path, [*TRIALS, trial(8, "WAITING", "start:1")])
+    page = shown(search.path)
+    assert f"{status} · 9 trials" in page
+    assert ("1  not tried" in page) == ("resume" not in page) == (status == "finished")
+
+
 def test_the_time_in_which_nobody_drove_the_run_does_not_count(search):
     writer = HistoryWriter(search.path)
     writer.append(history_row(2, 0, 50_000, timestamp=5045.0), [])
