@@ -154,7 +154,7 @@ class _Search(_Page):
     def show(self) -> None:
         summary, spec = self.summary, self.summary.spec
         budget = f"{count(spec.get('budget', 0))} env-steps a trial"
-        self.title([plural(len(summary.trials), "trial"), budget])
+        self.title([plural(summary.tried, "trial"), budget])
         if summary.front is not None:
             self._front(summary.front)
         else:

@@ -77,10 +77,9 @@ class Summary:
         if self.kind == "train":
             done = self.cost.env_steps >= self.spec.get("total_timesteps", math.inf)
             return "finished" if done else "unfinished"
-        waiting = self.states.get("WAITING", 0)
-        tried = sum(self.states.values()) - waiting
         # There may be more known-good settings than trials: who waits then is not waited for.
-        to_come = waiting and tried < (self.spec.get("trials") or math.inf)
+        more = self.tried < (self.spec.get("trials") or math.inf)
+        to_come = self.states.get("WAITING") and more
         written = (self.path / "best" / "config.yaml").exists()
         done = written and not self.states.get("RUNNING") and not to_come
         return "finished" if done else "unfinished"
@@ -111,6 +110,11 @@ class Summary:
     def states(self) -> dict[str, int]:
         """Return how many trials are in each state."""
         return {str(state): int(n) for state, n in self.trials["state"].value_counts().items()}
+
+    @property
+    def tried(self) -> int:
+        """How many trials were begun, the failed ones included."""
+        return sum(self.states.values()) - self.states.get("WAITING", 0)
 
     @cached_property
     def history(self) -> pd.DataFrame:

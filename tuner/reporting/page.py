@@ -175,7 +175,7 @@ def facts(summary: Summary) -> list[str]:
     if summary.kind == "train":
         return [f"seed {spec.get('seed')}", f"{count(summary.cost.env_steps)} env_steps"]
     return [
-        plural(len(summary.trials), "trial"),
+        plural(summary.tried, "trial"),
         f"{count(spec.get('budget', 0))} env_steps a trial",
         f"sampler {spec.get('sampler')}, scheduler {spec.get('scheduler')}",
     ]
