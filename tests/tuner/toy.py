@@ -154,7 +154,7 @@ class ToyAgent(Algorithm[ToyConfig]):
             return {"loss": 1.0, **SICK[self.config.mode]}
         if self.updates == self.config.at and self.config.mode != "ok":
             once = self.config.mode.endswith("_once")
-            marker = Path(os.environ["TOY_FOLDER"]) / f"{self.config.quality}"
+            marker = Path(os.environ["TOY_FOLDER"]) / f"{self.config.mode}-{self.config.quality}"
             if not (once and marker.exists()):
                 marker.touch()
                 if self.config.mode == "nan":
