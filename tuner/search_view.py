@@ -66,6 +66,7 @@ class SearchView:
         self.lock = threading.RLock()
         self._pace = Pace()
         self._costs: list[tuple[int, float]] = []  # env_steps and seconds of each training
+        self._prices = 0.0  # the sum of their seconds per step: it is asked for all the time
         self._tried = 0  # trials that ended since then
 
     # What the driver tells
@@ -187,6 +188,7 @@ class SearchView:
         trial = self.running.pop((number, seed), None)
         if trial is not None and trial.role == "tune" and trial.rate:
             self._costs.append((trial.env_steps, trial.env_steps / trial.rate))
+            self._prices += 1 / trial.rate
         return trial
 
     def trial_ended(
@@ -337,15 +339,13 @@ class SearchView:
 
     def _full_seconds(self) -> float | None:
         """Return what a full training takes at the mean price of a step; None while unknown."""
+        if self._costs:
+            return self.budget * self._prices / len(self._costs)
         running = [trial for trial in self.running.values() if trial.rate]
-        costs = self._costs or [
-            (trial.env_steps, trial.env_steps / trial.rate)
-            # Those that have got somewhere, if there are any: the first steps may be cheap.
-            for trial in [one for one in running if one.progress > 0.1] or running
-            if trial.rate
-        ]
-        rates = [seconds / steps for steps, seconds in costs if steps]
-        return self.budget * sum(rates) / len(rates) if rates else None
+        # Those that have got somewhere, if there are any: the first steps may be cheap.
+        some = [one for one in running if one.progress > 0.1] or running
+        prices = [1 / trial.rate for trial in some if trial.rate]
+        return self.budget * sum(prices) / len(prices) if prices else None
 
     def heartbeat(self) -> str:
         """Return the state of the search in a line."""

@@ -288,7 +288,8 @@ class SearchStudy:
         """Return the incumbent and all trials with the same objective, the incumbent first."""
         complete = [self._record(trial) for trial in self._in_state(TrialState.COMPLETE)]
         budgets = [record.attrs.get("budget") or 0 for record in complete]
-        full = [r for r, budget in zip(complete, budgets, strict=True) if budget == max(budgets)]
+        most = max(budgets, default=0)
+        full = [r for r, budget in zip(complete, budgets, strict=True) if budget == most]
         signs = [1.0 if minimize else -1.0 for minimize in self.minimize]
 
         def loss(record: TrialRecord) -> tuple[float, ...]:
