@@ -30,17 +30,18 @@ def presets(agent: str) -> list[Preset]:
     """Return the presets of an agent: the named starts of every space that ships for it."""
     from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
-    from rltune.space import Space, shipped_spaces
+    from rltune.space import Space, shipped_name, shipped_spaces
 
     known = hyperparameters(config_class(agent))
     found = []
-    for file in shipped_spaces().values():
+    for name, file in shipped_spaces().items():
         space = Space.load(file)
         if space.agent is None or space.agent.lower() != agent.lower():
             continue
         space = space.checked_against(known)
-        # A start without an environment of its own is meant for that of its file.
-        own = (space.env,) if space.env else ()
+        # The space under the agent's name is a general one: its environment is only where a search
+        # goes that names none. That of another one, such as ppo-atari, is what its starts are for.
+        own = (space.env,) if space.env and name != shipped_name(agent) else ()
         found += [Preset(s.name, s.env or own, s.values, space) for s in space.starts if s.name]
     return found
 

@@ -19,7 +19,7 @@ from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
 from rltune.runs import Run
 from rltune.scales import check_together, completed, environments, is_suite
-from rltune.space import Space, shipped_spaces
+from rltune.space import Space, shipped_name, shipped_spaces
 from rltune.spec import SearchSpec, parse_duration
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Search:
     passed on.
 
     Args:
-        agent: name ("ppo"), "module:Class", or a class that can be imported.
+        agent: name ("ppo"), "module:Class", or a class that can be imported; None: the space's.
         env: gymnasium id, "module:Class", or a class that can be imported; None: the space's.
             Several environments, as "CartPole-v1,Acrobot-v1", are searched at once (`scales`).
         space: a dict in the language of the YAML files, a path, a shipped name, or None for the one
@@ -103,13 +103,19 @@ class Search:
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there.
         screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
 
+    Attributes:
+        spec: every choice, resolved
+        space: what is searched
+        starts: the trials that come first
+        notes: what was taken that nobody named, one sentence each
+
     Raises:
         UserError: anything is wrong with what was asked for; nothing has been written then.
     """
 
     def __init__(
         self,
-        agent: str | type,
+        agent: str | type | None = None,
         env: str | type | None = None,
         space: Mapping[str, Any] | str | os.PathLike[str] | None = None,
         *,
@@ -132,9 +138,10 @@ class Search:
         self.started = time.time()
         self.screen = screen
         self.ray_output = ray_output
-        agent = _spec_of(agent)
+        agent = _spec_of(agent) if agent is not None else named_agent(space)
         self.config_class = config_class(agent)
         self.space = _resolve_space(agent, space, self.config_class, dimensions or {})
+        self.notes = _notes(self.space, space, takes_env=env is None)
         env = _spec_of(env) if env is not None else self.space.env
         if env is None:
             raise UserError("which environment? Give --env ID, or env: in the space file.")
@@ -464,6 +471,35 @@ def _run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) 
     return [str(find_run(run).absolute()) for run in several]
 
 
+def named_agent(space: Mapping[str, Any] | str | os.PathLike[str] | None) -> str:
+    """Return the agent that a space names. UserError: there is no space, or it names none."""
+    named = None if space is None else _read_space(space).agent
+    if named is None:
+        raise UserError(
+            "which agent? Name one first, such as ppo, or give a space with a line agent:."
+        )
+    return named
+
+
+def _read_space(space: Mapping[str, Any] | str | os.PathLike[str]) -> Space:
+    return Space.from_dict(space) if isinstance(space, Mapping) else Space.load(os.fspath(space))
+
+
+def _notes(
+    found: Space,
+    asked: Mapping[str, Any] | str | os.PathLike[str] | None,
+    takes_env: bool,
+) -> list[str]:
+    """Return what is to be said of the environment and of the file that were taken."""
+    notes = []
+    file = Path(found.source.name).name or "the space"
+    if takes_env and found.env:
+        notes.append(f"The environment is {found.env}, as {file} says; --env ID takes another.")
+    if isinstance(asked, (str, os.PathLike)) and Path(asked).suffix and not Path(asked).exists():
+        notes.append(f"{asked} is not here; the {file} that ships with rltune is taken.")
+    return notes
+
+
 def _resolve_space(
     agent: str,
     space: Mapping[str, Any] | str | os.PathLike[str] | None,
@@ -471,11 +507,9 @@ def _resolve_space(
     dimensions: Mapping[str, Dimension | Any],
 ) -> Space:
     known = hyperparameters(config_class)
-    if isinstance(space, Mapping):
-        resolved = Space.from_dict(space)
-    elif space is not None:
-        resolved = Space.load(os.fspath(space))
-    elif (shipped := agent.lower().replace(":", "-")) in shipped_spaces():  # rllib-ppo
+    if space is not None:
+        resolved = _read_space(space)
+    elif (shipped := shipped_name(agent)) in shipped_spaces():
         resolved = Space.load(shipped)
     else:
         resolved = Space.from_hyperparameters(known, agent)

@@ -34,6 +34,7 @@ __all__ = [
     "Start",
     "dimension_from_values",
     "parse_override",
+    "shipped_name",
     "shipped_spaces",
 ]
 
@@ -240,13 +241,18 @@ def shipped_spaces() -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.yaml"), key=lambda file: file.stem)}
 
 
+def shipped_name(agent: str) -> str:
+    """The name under which an agent's general space ships, if one does: ``rllib-ppo``."""
+    return agent.lower().replace(":", "-")
+
+
 def _find_file(name: str) -> Path:
     """The file of that name, or the one that ships as ``ppo`` or ``search_spaces/ppo.yaml``."""
     path = Path(name)
     if path.exists():
         return path
     shipped = shipped_spaces()
-    in_place = str(path.parent) in (".", "search_spaces") and path.suffix in ("", ".yaml")
+    in_place = path.parent.name in ("", "search_spaces") and path.suffix in ("", ".yaml")
     if in_place and path.stem in shipped:
         return shipped[path.stem]
     if path.suffix or path.parent != Path("."):

@@ -17,6 +17,9 @@ from rltune.cli.flags import parse_flags
 GOOD = {"agent": "ppo", "budget": 1000, "space": {"learning_rate": {"log": [1e-5, 1e-2]}}}
 
 
+TAKEN = "The environment is CartPole-v1, as ppo.yaml says; --env ID takes another."
+
+
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     """Run a command that is a mistake, and return its one sentence."""
     assert main(argv) == 2
@@ -55,8 +58,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run ppo --env CartPole-v1 --name ../out", "name"),
         ("run ppo --env CartPole-v1 --space nowhere.yaml", "nowhere.yaml"),
         ("run ppo --env CartPole-v1 --wandb maybe", "maybe"),
-        ("run ppo", "--env"),
-        ("run", "agent"),
+        ("run", "which agent? Name one first"),
+        ("run --gamma 0.9 0.99", "which agent? Name one first"),
+        ("run --space nowhere.yaml --gamma 0.9 0.99", "nowhere.yaml: no such file"),
+        ("run sac --space ppo", "the space is for the agent 'ppo', not 'sac'"),
         ("resume nowhere", "nowhere"),
         ("resume nowhere --frobnicate", "--frobnicate"),
         ("show nowhere", "nowhere"),
@@ -118,6 +123,28 @@ def test_the_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[
     assert "one_minus_log: [0.9, 0.99]" in plan
     assert "7 trials" in plan
     assert "n_epochs" not in plan.split("searched")[1].split("always")[0]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run ppo --space search_spaces/ppo.yaml", [TAKEN, "search_spaces/ppo.yaml is not here; "]),
+        ("run ppo", [TAKEN]),
+        ("run --space ppo --learning-rate 1e-5 1e-2", [TAKEN]),
+        ("run --space ppo --env CartPole-v1", []),
+        ("tune --env CartPole-v1 ppo", ["rltune tune is rltune run."]),
+    ],
+)
+def test_a_search_needs_no_more_than_a_space(
+    folder: Path, capsys: pytest.CaptureFixture[str], line: str, said: list[str]
+) -> None:
+    assert main([*line.split(), "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("ppo on CartPole-v1: 20 trials of 100,000 env_steps\n")
+    lines = captured.err.splitlines()
+    assert len(lines) == len(said)
+    assert all(line.startswith(text) for line, text in zip(lines, said, strict=True))
     assert list(folder.iterdir()) == []
 
 

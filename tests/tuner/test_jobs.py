@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import rltune
 from rltune.cli import main
-from rltune.cli.jobs import _replaced
+from rltune.cli.jobs import _checked, _replaced
 from rltune.jobs import Jobs
 
 HERE = Path(__file__).parent
@@ -51,6 +51,16 @@ def test_mistakes_get_a_sentence_before_anything_is_sent(
     monkeypatch.chdir(tmp_path / "code")
     assert main(["submit", *words.split()]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_space_alone_says_what_to_submit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words, run, folder = _checked("run --space search_spaces/sac.yaml --gamma 0.9 0.99".split())
+    assert words[:6] == "run --space search_spaces/sac.yaml --gamma 0.9 0.99".split()
+    assert "/sac-Pendulum-v1-" in run
+    assert folder is None
 
 
 def test_a_flag_gets_another_value() -> None:

@@ -14,6 +14,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.presets import presets
 from rltune.rundir import RunDir
+from rltune.space import Space
 
 SMALL = ("CartPole-v1", "Acrobot-v1")  # for the presets of any environment
 ALL = [
@@ -74,6 +75,29 @@ ZOO = {
 @pytest.mark.parametrize("agent", ZOO)
 def test_the_zoos_settings_are_there(agent: str) -> None:
     assert {env for found, name, env in ALL if (found, name) == (agent, "zoo")} >= ZOO[agent]
+
+
+@pytest.mark.parametrize(
+    ("space", "env", "starts"),
+    [
+        ("acer", "Acrobot-v1", ["normalised", "baselines"]),
+        ("acer", "CartPole-v1", ["normalised", "baselines"]),
+        ("ppo-atari", "ALE/Breakout-v5", ["zoo"]),
+        ("ppo", "MountainCar-v0", []),
+        ("td3", "Hopper-v5", ["zoo"]),
+    ],
+)
+def test_the_environment_of_a_file_takes_no_start_from_the_others(
+    space: str, env: str, starts: list[str]
+) -> None:
+    assert [start.name for start in Space.load(space).starts_for(env)] == starts
+
+
+def test_the_starts_of_an_agents_general_space_are_presets_of_any_environment() -> None:
+    envs = {agent: {one.env for one in presets(agent)} for agent in ("acer", "ppo")}
+    assert envs["acer"] == {()}
+    assert () not in envs["ppo"]  # those of ppo-atari.yaml are for its environment
+    assert ("ALE/Pong-v5",) in envs["ppo"]
 
 
 def test_what_is_derived_follows_the_changes() -> None:

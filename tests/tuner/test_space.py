@@ -365,6 +365,8 @@ def shipped(name: str) -> tuple[Space, Any]:
 @pytest.mark.parametrize("name", shipped_spaces())
 def test_shipped_spaces_suit_their_agent(name: str) -> None:
     s, config_class = shipped(name)
+    assert s.agent, "a search needs no more than the file"
+    assert s.env
     assert s.budget
     assert Space.from_dict(s.to_dict()) == s
     for start in s.starts:

@@ -24,6 +24,7 @@ RUN_HELP = """\
 Search for the best configuration of an agent on an environment.
 
   rltune run ppo --env CartPole-v1 --trials 30 --budget 5e4
+  rltune run --space ppo                      # the file names agent, environment and budget
   rltune run ppo --space search_spaces/ppo.yaml --env LunarLander-v3 --time-limit 2h
   rltune run ppo --env CartPole-v1 --learning-rate 1e-5 1e-2 --n-epochs 4 10 20
   rltune run my_module:MyAgent --space my.yaml --env my_module:MyEnv
@@ -43,6 +44,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.set_defaults(main=run_main)
+    subparsers.choices["tune"] = run  # as xagents calls it; unlike an alias, not in the help
     add_search_flags(run)
     run.add_argument("--dry-run", action="store_true", help="print the resolved plan and stop")
     _add_resume(subparsers)
@@ -50,9 +52,12 @@ def add_parser(subparsers: Any) -> None:
 
 def add_search_flags(run: argparse.ArgumentParser) -> None:
     """Add the flags that describe a search."""
-    run.add_argument("agent", help=AGENTS)
+    # No positional: without an agent, it would take the first value of a hyperparameter's flag.
+    run.set_defaults(agent=None)
+    run.usage = "%(prog)s [AGENT] [FLAG ...] [--HYPERPARAMETER VALUE ...]"
+    run.add_argument_group("AGENT", f"{AGENTS};\n  default: the one that --space names")
     what = run.add_argument_group("what is searched")
-    what.add_argument("--env", help=ENVS)
+    what.add_argument("--env", help=f"{ENVS}; default: the space's")
     what.add_argument("--env-kwargs", metavar="YAML", help='such as "{render_fps: 30}"')
     what.add_argument("--space", metavar="FILE", help="search space; default: the one that ships")
     what.add_argument(
@@ -281,6 +286,8 @@ PASSED_ON = (
 
 def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Run a search."""
+    if args.command == "tune":
+        print("rltune tune is rltune run.", file=sys.stderr)
     search = make_search(args, extra)
     search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
@@ -297,12 +304,16 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
-    """Return the search that the flags describe."""
+    """Return the search that the flags describe, and say what it takes that they leave open."""
     from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
-    from rltune.search import Search
+    from rltune.search import Search, named_agent
     from rltune.space import dimension_from_values, parse_override
 
+    if extra and not extra[0].startswith("-"):
+        args.agent, extra = extra[0], extra[1:]
+    else:
+        args.agent = named_agent(args.space)
     known = hyperparameters(config_class(args.agent))
     dimensions = dict(parse_override(text, known) for text in args.dimension)
     for name, values in parse_flags(args, extra, known).items():
@@ -320,7 +331,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         options["evaluations"] = max(1, round(args.budget / args.eval_freq))
     if args.storage_path is not None:
         options["storage_path"] = args.storage_path
-    return Search(
+    search = Search(
         args.agent,
         args.env,
         args.space,
@@ -333,6 +344,9 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         ray_output=args.ray_output,
         **options,
     )
+    for note in search.notes:
+        print(note, file=sys.stderr, flush=True)
+    return search
 
 
 def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
