@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltune.against import goals_of
+from rltune.agents.config import config_dict
 from rltune.deadlines import Deadlines, TournamentTime
 from rltune.formats import count, duration, plural, rung_at, settings
-from rltune.learners import learns_nothing
+from rltune.learners import config_class, learns_nothing
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
 from rltune.samplers import Proposer
@@ -73,8 +74,11 @@ def plan_lines(
     lines.append(proposer.describe())
     lines += [f"learns from {one}" for one in taken]
     lines += ["", f"first ({len(starts)}):"]
+    own = config_dict(config_class(spec.agent)())
     for start in starts:
-        lines.append(f"  {start.origin}: {', '.join(settings(start.config, space.dimensions))}")
+        differing = (name for name, value in start.config.items() if value != own[name])
+        shown = settings(start.config, {*space.dimensions, *differing})
+        lines.append(f"  {start.origin}: {', '.join(shown)}")
         if reason := learns_nothing(start.config, spec.env, spec.budget):
             lines.append(f"    {reason}")
     if spec.tournament:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.config import NETWORK_FIELDS, config_dict, hyperparameters, make_config
+from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
 from rltune.runs import Run
 from rltune.scales import check_together, completed, environments, is_suite
-from rltune.space import Space, shipped_name, shipped_spaces
+from rltune.space import Space
+from rltune.space_choice import choose_space, named_agent
 from rltune.spec import SearchSpec, parse_duration
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Search:
         spec: every choice, resolved
         space: what is searched
         starts: the trials that come first
-        notes: what was taken that nobody named, one sentence each
+        notes: what was taken that nobody named, and what was changed, a sentence each
 
     Raises:
         UserError: anything is wrong with what was asked for; nothing has been written then.
@@ -140,12 +141,12 @@ class Search:
         self.ray_output = ray_output
         agent = _spec_of(agent) if agent is not None else named_agent(space)
         self.config_class = config_class(agent)
-        self.space = _resolve_space(agent, space, self.config_class, dimensions or {})
-        self.notes = _notes(self.space, space, takes_env=env is None)
-        env = _spec_of(env) if env is not None else self.space.env
-        if env is None:
+        asked = _spec_of(env) if env is not None else None
+        choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
+        self.space, self.notes = _written_out(choice.space, self.config_class), choice.notes
+        if choice.env is None:
             raise UserError("which environment? Give --env ID, or env: in the space file.")
-        env = completed(env)
+        env = completed(choice.env)
         budget = budget if budget is not None else self.space.budget
         if budget is None:
             raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
@@ -432,12 +433,13 @@ def drive(
 
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
-    """Return the trials that come first: the agent's defaults, then what is known to be good."""
-    from rltune.learners import RECORDED
+    """Return the trials that come first: the agent's defaults, then what is known to be good.
+
+    The defaults are those of the agent but for what is fixed, and what follows from that alone.
+    """
     from rltune.study import Start
 
-    recorded = {name: value for name, value in space.fixed.items() if name in RECORDED}
-    known: list[tuple[str, dict[str, Any]]] = [("default", recorded)]
+    known = [("default", space.resolve({}))]
     known += [
         (f"start:{i}", space.resolve(start.values)) for i, start in enumerate(space.starts_for(env))
     ]
@@ -471,64 +473,12 @@ def _run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) 
     return [str(find_run(run).absolute()) for run in several]
 
 
-def named_agent(space: Mapping[str, Any] | str | os.PathLike[str] | None) -> str:
-    """Return the agent that a space names. UserError: there is no space, or it names none."""
-    named = None if space is None else _read_space(space).agent
-    if named is None:
-        raise UserError(
-            "which agent? Name one first, such as ppo, or give a space with a line agent:."
-        )
-    return named
-
-
-def _read_space(space: Mapping[str, Any] | str | os.PathLike[str]) -> Space:
-    return Space.from_dict(space) if isinstance(space, Mapping) else Space.load(os.fspath(space))
-
-
-def _notes(
-    found: Space,
-    asked: Mapping[str, Any] | str | os.PathLike[str] | None,
-    takes_env: bool,
-) -> list[str]:
-    """Return what is to be said of the environment and of the file that were taken."""
-    notes = []
-    file = Path(found.source.name).name or "the space"
-    if takes_env and found.env:
-        notes.append(f"The environment is {found.env}, as {file} says; --env ID takes another.")
-    if isinstance(asked, (str, os.PathLike)) and Path(asked).suffix and not Path(asked).exists():
-        notes.append(f"{asked} is not here; the {file} that ships with rltune is taken.")
-    return notes
-
-
-def _resolve_space(
-    agent: str,
-    space: Mapping[str, Any] | str | os.PathLike[str] | None,
-    config_class: type[Any],
-    dimensions: Mapping[str, Dimension | Any],
-) -> Space:
-    known = hyperparameters(config_class)
-    if space is not None:
-        resolved = _read_space(space)
-    elif (shipped := shipped_name(agent)) in shipped_spaces():
-        resolved = Space.load(shipped)
-    else:
-        resolved = Space.from_hyperparameters(known, agent)
-    if resolved.agent is not None and resolved.agent != agent:
-        raise UserError(f"the space is for the agent {resolved.agent!r}, not {agent!r}.")
-    own_names = resolved.checked_against(known)
-    texts = [name for name, value in dimensions.items() if value and isinstance(value, str)]
-    if any(name in known and known[name].outputs for name in texts):
-        # A model file takes the place of what the space and its starts say about the network.
-        standing = {name: known[name].default for name in NETWORK_FIELDS if name in known}
-        dimensions = {**standing, **dimensions}
-    resolved = own_names.with_overrides(dimensions).checked_against(known)
-    if not resolved.dimensions:
-        raise UserError("the space has nothing to search; give at least one dimension.")
-    # The defaults are written out, so that a configuration is whole, whatever the defaults become.
-    defaults = full_config(config_class, resolved.fixed)
-    varied = {*resolved.dimensions, *resolved.derived}
+def _written_out(space: Space, config_class: type[Any]) -> Space:
+    """Return the space with the agent's defaults, so that a configuration stays what it is."""
+    defaults = full_config(config_class, space.fixed)
+    varied = {*space.dimensions, *space.derived}
     fixed = {name: value for name, value in defaults.items() if name not in varied}
-    return replace(resolved, fixed=fixed)
+    return replace(space, fixed=fixed)
 
 
 @contextlib.contextmanager

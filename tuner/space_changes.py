@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from rltune.agents.config import NETWORK_FIELDS, Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension, same
 from rltune.expressions import Expression
-from rltune.space_checks import check, start_error
+from rltune.space_checks import check, check_names, start_error
 from rltune.space_reader import Start
 from rltune.yaml_lines import KeyPath, Source
 
@@ -56,7 +56,9 @@ def own_parts(hyperparameters: Mapping[str, Hyperparameter]) -> dict[str, Any]:
 
 def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     """See `Space.checked_against`."""
-    space = _without_auxiliaries(_renamed(space, known), known)
+    space = _with_unsaid(_renamed(space, known), known)
+    check_names(space, known)
+    space = _without_auxiliaries(space, known)
 
     def value(name: str, item: Any, *path: str | int) -> Any:
         return _located(space, path, checked_value, known[name], item)
@@ -130,6 +132,8 @@ def _renamed(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     )
     for name in space.derived:
         names[name] = own_name(name, known) or name
+    for name in _used(space) - names.keys():
+        names[name] = own_name(name, known) or name
     return replace(
         space,
         fixed=fixed,
@@ -143,9 +147,22 @@ def _renamed(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     )
 
 
+def _used(space: Space) -> set[str]:
+    """The names in the expressions."""
+    return set().union(*(e.names for e in (*space.derived.values(), *space.constraints)))
+
+
+def _with_unsaid(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+    """Give the hyperparameters that only expressions name the agent's defaults."""
+    said = {*space.fixed, *space.dimensions, *space.derived}
+    unsaid = [name for name in known if name in _used(space) - said]
+    defaults = {name: checked_value(known[name], known[name].default) for name in unsaid}
+    return replace(space, fixed={**space.fixed, **defaults})
+
+
 def _without_auxiliaries(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     """Put the derived values that are no hyperparameters into the expressions that use them."""
-    used: set[str] = set().union(*(e.names for e in (*space.derived.values(), *space.constraints)))
+    used = _used(space)
     texts: dict[str, str] = {}
     derived: dict[str, Expression] = {}
     for name in space.derived_order:
@@ -185,13 +202,14 @@ def override(space: Space, overrides: Mapping[str, Any]) -> Space:
     derived = {name: e for name, e in space.derived.items() if name not in overrides}
     space = _without_dead(replace(space, fixed=fixed, dimensions=dimensions, derived=derived))
     lost = frozen | (set(dimensions) - set(space.dimensions))
-    starts = (_trimmed(space, start, lost) for start in space.starts)
+    starts = (held(space, start, lost) for start in space.starts)
     space = replace(space, starts=tuple(start for start in starts if start is not None))
     check(space)
+    check_names(space)
     return space
 
 
-def _trimmed(space: Space, start: Start, lost: set[str]) -> Start | None:
+def held(space: Space, start: Start, lost: Collection[str]) -> Start | None:
     """The start without lost and inactive values; None when it is no start any more."""
     values = {name: value for name, value in start.values.items() if name not in lost}
     active = space.active(values)

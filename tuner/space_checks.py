@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError, unknown
@@ -28,7 +28,7 @@ def check(space: Space) -> None:
         if name in space.fixed:
             raise space.source.error(("derived", name), f"{name} is fixed too; keep one of the two")
     _check_conditions(space)
-    _check_expressions(space)
+    _check_order(space)
     for i, start in enumerate(space.starts):
         wrong = start_error(space, start)
         if wrong:
@@ -58,17 +58,29 @@ def _check_conditions(space: Space) -> None:
         raise _cycle(error, "space", "the conditions", space.source) from None
 
 
-def _check_expressions(space: Space) -> None:
-    known = {**space.fixed, **space.dimensions, **space.derived}
-    places: list[tuple[KeyPath, Expression]] = [
-        *((("derived", name), expression) for name, expression in space.derived.items()),
-        *((("constraints", i), expression) for i, expression in enumerate(space.constraints)),
-    ]
-    for path, expression in places:
-        for name in sorted(expression.names - known.keys()):
-            error = unknown("name", name, known)
-            hint = f"or give {name} under fixed" if name.isidentifier() else ""
-            raise space.source.error(path, f"{expression.text!r}: {error} {hint}".rstrip())
+def check_names(space: Space, hyperparameters: Iterable[str] = ()) -> None:
+    """Raise a UserError when an expression uses a name that nothing has a value for.
+
+    Args:
+        space: in the names of an agent where there is one
+        hyperparameters: of the agent
+    """
+    said = {*space.fixed, *space.dimensions, *space.derived}
+    for path, expression in places(space):
+        for name in sorted(expression.names - said):
+            error = unknown("name", name, {*said, *hyperparameters})
+            raise space.source.error(path, f"{expression.text!r}: {error}")
+
+
+def places(space: Space) -> Iterator[tuple[KeyPath, Expression]]:
+    """The expressions of a space, and where they stand."""
+    for name, expression in space.derived.items():
+        yield ("derived", name), expression
+    for i, constraint in enumerate(space.constraints):
+        yield ("constraints", i), constraint
+
+
+def _check_order(space: Space) -> None:
     try:
         _ = space.derived_order
     except graphlib.CycleError as error:

@@ -123,6 +123,7 @@ def test_the_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[
     assert "one_minus_log: [0.9, 0.99]" in plan
     assert "7 trials" in plan
     assert "n_epochs" not in plan.split("searched")[1].split("always")[0]
+    assert "n_epochs 4" in next(line for line in plan.splitlines() if "default: " in line)
     assert list(folder.iterdir()) == []
 
 

@@ -107,6 +107,7 @@ def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
         assert list(trial["seed_objectives"]) == pytest.approx(ends)
         assert trial["objective"] == pytest.approx(np.mean(ends))
     assert set(trials["rung"]) == {100, 300, 900}
+    assert set(trials["config.luck"]) == {0.1}, "what is fixed holds for the defaults, too"
     complete = trials[trials["state"] == "COMPLETE"]
     assert list(complete["rung"]) == [900] * len(complete)
     again = rltune.replay(path)

@@ -131,5 +131,5 @@ def test_the_messages_on_the_page_are_ours(tmp_path: Path) -> None:
         file = tmp_path / "ppo.yaml"
         file.write_text(example.replace(old, new))
         with pytest.raises(UserError) as caught:
-            Space.load(file)
+            Space.load(file).checked_against(HP)
         assert str(caught.value) == f"{tmp_path}/{line}"

@@ -307,8 +307,9 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe, and say what it takes that they leave open."""
     from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
-    from rltune.search import Search, named_agent
+    from rltune.search import Search
     from rltune.space import dimension_from_values, parse_override
+    from rltune.space_choice import named_agent
 
     if extra and not extra[0].startswith("-"):
         args.agent, extra = extra[0], extra[1:]

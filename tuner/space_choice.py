@@ -1,0 +1,122 @@
+"""Which space a search has: the one that is asked for, with what the command line changes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltune.agents.config import NETWORK_FIELDS, hyperparameters, own_name
+from rltune.agents.errors import UserError
+from rltune.dimensions import Dimension, same, word
+from rltune.space import Space, shipped_name, shipped_spaces
+from rltune.space_changes import held
+
+Asked = Mapping[str, Any] | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The space of a search, and what is to be said of it.
+
+    Attributes:
+        space: in the agent's own names and types
+        env: the environment: the one that is asked for, or the space's; None: neither
+        notes: what was taken that nobody named, and what was changed, a sentence each
+    """
+
+    space: Space
+    env: str | None
+    notes: list[str]
+
+
+def named_agent(space: Asked | None) -> str:
+    """Return the agent that a space names. UserError: there is no space, or it names none."""
+    named = None if space is None else _read(space).agent
+    if named is None:
+        raise UserError(
+            "which agent? Name one first, such as ppo, or give a space with agent: in it."
+        )
+    return named
+
+
+def choose_space(
+    agent: str,
+    env: str | None,
+    space: Asked | None,
+    config_class: type[Any],
+    dimensions: Mapping[str, Dimension | Any],
+) -> Choice:
+    """Return the space that is asked for, or the one that ships for the agent, or the agent's own.
+
+    What the space or ``dimensions`` fix holds for every configuration, known-good ones included.
+
+    Args:
+        agent: its name
+        env: the environment; None: that of the space
+        space: a dict, a file, or the name of one that ships; None: see above
+        config_class: of the agent's configurations
+        dimensions: what is searched or fixed beside the space, or instead of what it says
+
+    Raises:
+        UserError: there is no such space, it is for another agent, or something in it is wrong.
+    """
+    known = hyperparameters(config_class)
+    if space is not None:
+        read = _read(space)
+    elif (shipped := shipped_name(agent)) in shipped_spaces():
+        read = Space.load(shipped)
+    else:
+        read = Space.from_hyperparameters(known, agent)
+    if read.agent is not None and read.agent != agent:
+        raise UserError(f"the space is for the agent {read.agent!r}, not {agent!r}.")
+    own = read.checked_against(known)
+    fixed = {str(own_name(name, known)) for name in read.fixed}
+    changes = {name: value for name, value in own.fixed.items() if name in fixed}
+    texts = [name for name, value in dimensions.items() if value and isinstance(value, str)]
+    if any(name in known and known[name].outputs for name in texts):
+        # A model file takes the place of what the space and its starts say about the network.
+        changes |= {name: known[name].default for name in NETWORK_FIELDS if name in known}
+    changes |= dimensions
+    chosen = own.with_overrides(changes).checked_against(known)
+    if not chosen.dimensions:
+        raise UserError("the space has nothing to search; give at least one dimension.")
+    notes = [*_taken(read, space, takes_env=env is None), *_changed(own, chosen, changes, env)]
+    return Choice(chosen, env or read.env, notes)
+
+
+def _read(space: Asked) -> Space:
+    return Space.from_dict(space) if isinstance(space, Mapping) else Space.load(os.fspath(space))
+
+
+def _taken(read: Space, asked: Asked | None, takes_env: bool) -> Iterator[str]:
+    """Say which environment and which file are taken that nobody named."""
+    file = Path(read.source.name).name or "the space"
+    if takes_env and read.env:
+        yield f"The environment is {read.env}, as {file} says; --env ID takes another."
+    if isinstance(asked, (str, os.PathLike)) and Path(asked).suffix and not Path(asked).exists():
+        yield f"{asked} is not here; the {file} that ships with rltune is taken."
+
+
+def _changed(
+    before: Space, chosen: Space, changes: Mapping[str, Any], env: str | None
+) -> Iterator[str]:
+    """Say what the fixed values change in the known-good settings for the environment."""
+    fixed = {name: value for name, value in chosen.fixed.items() if name in changes}
+    lost = fixed.keys() | (before.dimensions.keys() - chosen.dimensions.keys())
+    for start in before.starts_for(env or before.env):
+        differing = [n for n, v in start.values.items() if n in fixed and not same(v, fixed[n])]
+        if not differing:
+            continue
+        values = ", ".join(
+            f"{n} {word(fixed[n])} instead of {word(start.values[n])}" for n in differing
+        )
+        who = f"The known-good settings {start.name}".rstrip()
+        if held(chosen, start, lost):
+            yield f"{who} have {values}: what is fixed holds for them, too."
+        elif start.values.keys() <= lost:
+            yield f"{who} are left out: everything in them is fixed otherwise ({values})."
+        else:
+            yield f"{who} are left out: with what is fixed ({values}) they break a constraint."
