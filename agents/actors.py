@@ -10,7 +10,7 @@ from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
 from rltune.agents.critics import ACTOR, Critics, head
 from rltune.agents.distributions import MultiCategorical
-from rltune.agents.encoders import Flat, ImageEncoder, make_encoder, model_encoder
+from rltune.agents.encoders import Encoder, make_encoder, model_encoder
 from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.networks import LOG_STD_RANGE
@@ -35,7 +35,7 @@ class Torso(Reader):
     def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.parts = Parts(spaces.observation)
-        self.encoder: Flat | ImageEncoder | ModelLayers
+        self.encoder: Encoder | ModelLayers
         self.output: Layer | None = None  # as a model file describes it
         hidden = config.net_arch
         model = config.models().get("actor_model")

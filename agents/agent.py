@@ -260,10 +260,10 @@ class Agent:
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
         parts = Parts(spaces.observation)
-        if config.normalize_observations and len(parts.shape) == 1:
+        if config.normalize_observations and parts.n_vector:
             shape = spaces.observation.shape
             assert shape is not None
-            self.observations = ObservationNormalizer(shape, n_rest=parts.n_mask)
+            self.observations = ObservationNormalizer(shape, n_rest=shape[0] - parts.n_vector)
         if config.normalize_rewards:
             self.rewards = RewardNormalizer(config.n_envs, config.gamma)
         self.monitor = Monitor(self.controls)
@@ -604,7 +604,7 @@ def resolve_device(device: str, spaces: Spaces) -> str:
 
     Small networks on vectors are faster on a CPU, and there on one thread.
     """
-    images = len(Parts(spaces.observation).shape) == 3
+    images = Parts(spaces.observation).has_images
     if device == "auto":
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
-from rltune.agents.encoders import Flat, ImageEncoder, make_encoder, model_encoder
+from rltune.agents.encoders import Encoder, make_encoder, model_encoder
 from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.recurrent import Reader, make_core
@@ -57,7 +57,7 @@ class Critics(Reader):
     ) -> None:
         super().__init__()
         self.parts = Parts(spaces.observation)
-        self.encoder: Flat | ImageEncoder | ModelLayers
+        self.encoder: Encoder | ModelLayers
         model = config.models().get("critic_model")
         if model:  # the convolutions are shared, and the actions join in behind them
             dense = tuple(layer for layer in model.layers if layer.kind == "dense")

@@ -11,7 +11,7 @@ from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
 from rltune.agents.layers import ModelLayers, mlp
 from rltune.agents.model_files import Layer
-from rltune.agents.seen import Parts
+from rltune.agents.seen import Mixed, Parts
 from torch import Tensor, nn
 
 
@@ -152,8 +152,38 @@ IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
 }
 
 
-def make_encoder(spaces: Spaces, kind: str, layer_norm: bool = False) -> Flat | ImageEncoder:
+class Combined(nn.Module):
+    """Reads each image with an encoder of its own, and sets the other numbers beside what it says.
+
+    Args:
+        space: of the observations
+        encoders: one for each of its images
+    """
+
+    def __init__(self, space: Mixed, encoders: list[Flat | ImageEncoder]) -> None:
+        super().__init__()
+        self.images = space.images
+        self.cuts = [space.n_vector, *(math.prod(shape) for shape in space.images)]
+        self.encoders = nn.ModuleList(encoders)
+        self.size = space.n_vector + sum(encoder.size for encoder in encoders)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return (batch, size)."""
+        vector, *images = obs.split(self.cuts, -1)
+        read = [
+            encoder(image.unflatten(-1, shape))
+            for encoder, image, shape in zip(self.encoders, images, self.images, strict=True)
+        ]
+        return torch.cat([vector, *read], -1)
+
+
+Encoder = Flat | ImageEncoder | Combined
+
+
+def make_encoder(spaces: Spaces, kind: str, layer_norm: bool = False) -> Encoder:
     """Return what reads the observations: ``mlp``, a network for images, or for ``auto`` what fits.
+
+    Images that stand beside other numbers get such a network each.
 
     Args:
         spaces: of one environment
@@ -163,7 +193,18 @@ def make_encoder(spaces: Spaces, kind: str, layer_norm: bool = False) -> Flat | 
     Raises:
         UserError: the network can't read the observations: these are no images, or too small ones.
     """
-    shape, dtype = _observations(spaces)
+    space = Parts(spaces.observation).observation_space
+    if isinstance(space, Mixed):
+        pixels = np.dtype(np.uint8)
+        return Combined(
+            space, [_read_by(kind, shape, pixels, layer_norm) for shape in space.images]
+        )
+    return _read_by(kind, *_observations(spaces), layer_norm)
+
+
+def _read_by(
+    kind: str, shape: tuple[int, ...], dtype: np.dtype[Any], layer_norm: bool
+) -> Flat | ImageEncoder:
     if kind == "auto":
         is_image = len(shape) == 3 and min(shape[1:]) >= NatureCNN.smallest
         kind = "nature_cnn" if is_image else "mlp"

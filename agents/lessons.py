@@ -52,7 +52,7 @@ class Lessons:
     ) -> None:
         self.nets, self.target, self.config, self.generator = nets, target, config, generator
         self.burn_in = config.burn_in if config.lstm_size else 0
-        self.is_image = len(nets.parts.shape) == 3
+        self.is_image = nets.parts.has_images
 
     def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[Lesson]:
         """Yield ``n`` minibatches.

@@ -1,7 +1,8 @@
 """One environment, from its name: gymnasium ids, Atari games, and classes of the user's own.
 
 Whatever the environment gives, an agent sees one of two observations: a float32 vector ``(d,)``
-or a uint8 image ``(channels, height, width)``. Time limits are left to the caller (``build``),
+or a uint8 image ``(channels, height, width)``; of images beside other numbers, a vector that knows
+where they lie (`rltune.agents.images`). Time limits are left to the caller (``build``),
 because `Envs` counts the steps of every episode anyway.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.errors import UserError
+from rltune.agents.images import Layout, image_layout, with_images
 from rltune.agents.masks import Masked, mask_to_info, offers_masks
 from rltune.agents.own_code import factory, import_module
 from rltune.agents.seen import as_seen
@@ -28,8 +30,6 @@ from rltune.agents.seen import as_seen
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
 
-# Below this size the Nature CNN has nothing left to convolve: such images become vectors.
-SMALLEST_IMAGE = 36
 # The part of rltune to install for the environments of a package.
 EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
@@ -312,13 +312,15 @@ def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> E
                 f"environment {env!r}: observations{unfit} can't be made a vector; name a function "
                 "of yours, 'module:function', that returns it in a wrapper which leaves that out"
             )
+        if (mixed := with_images(made, frame_stack, small_images)) is not None:
+            return mixed
         made = gymnasium.wrappers.FlattenObservation(made)
     frame = cast("tuple[int, ...]", made.observation_space.shape)
     if frame_stack > 1:
         made = gymnasium.wrappers.FrameStackObservation(made, frame_stack)
     elif len(frame) == 1:
         return made
-    return _Layout(made, image_layout(frame, made.observation_space.dtype, small_images))
+    return Layout(made, image_layout(frame, made.observation_space.dtype, small_images))
 
 
 def _unfit(space: spaces.Space[Any], where: str = "") -> str:
@@ -335,39 +337,3 @@ def _unfit(space: spaces.Space[Any], where: str = "") -> str:
         if space.is_np_flattenable:
             return ""
     return f"{where} (a {type(space).__name__})"
-
-
-def image_layout(frame: tuple[int, ...], dtype: Any, small: bool = False) -> str | None:
-    """Return "grey", "channels_last" or "channels_first" for an image, None for anything else.
-
-    With ``small`` any size will do, and bits, of which MinAtar's images are made.
-    """
-    if not (dtype == np.uint8 or (small and dtype == np.bool_)) or len(frame) not in (2, 3):
-        return None
-    if len(frame) == 2:
-        layout = "grey"
-    elif frame[2] < frame[0] or (small and frame[0] == frame[1]):
-        layout = "channels_last"  # small square images may have as many channels as rows, or more
-    else:
-        layout = "channels_first"
-    sides = sorted(frame)[-2:]
-    return layout if small or min(sides) >= SMALLEST_IMAGE else None
-
-
-class _Layout(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Images as ``(channels, height, width)``, stacked frames as channels; all else as ``(d,)``."""
-
-    def __init__(self, env: Env, layout: str | None) -> None:
-        super().__init__(env)
-        self._layout = layout
-        space = cast(spaces.Box, env.observation_space)
-        low, high = self.observation(space.low), self.observation(space.high)
-        self.observation_space = spaces.Box(low, high, dtype=cast(Any, space.dtype))
-
-    def observation(self, observation: Array) -> Array:
-        observation = np.asarray(observation)
-        if self._layout is None:
-            return observation.reshape(-1)
-        if self._layout == "channels_last":
-            observation = np.moveaxis(observation, -1, -3)
-        return observation.reshape(-1, *observation.shape[-2:])

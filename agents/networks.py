@@ -11,7 +11,7 @@ import torch
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import AgentConfig, OnPolicyConfig
 from rltune.agents.distributions import Distribution, Gaussian
-from rltune.agents.encoders import Flat, ImageEncoder, make_encoder, model_encoder
+from rltune.agents.encoders import Encoder, ImageEncoder, make_encoder, model_encoder
 from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.recurrent import LSTM, Reader, make_core
@@ -25,7 +25,7 @@ LOG_STD_RANGE = (-20.0, 2.0)
 class Hidden(NamedTuple):
     """What of actor and critic lies before their output layers."""
 
-    encoder: Flat | ImageEncoder | ModelLayers | Shared  # both read it
+    encoder: Encoder | ModelLayers | Shared  # both read it
     core: LSTM | None  # behind it
     actor: nn.Module  # the hidden layers of its own
     critic: nn.Module
@@ -39,7 +39,7 @@ class Hidden(NamedTuple):
 class Shared(nn.Module):
     """An encoder with hidden layers that actor and critic share."""
 
-    def __init__(self, encoder: Flat, hidden: nn.Module, size: int) -> None:
+    def __init__(self, encoder: Encoder, hidden: nn.Module, size: int) -> None:
         super().__init__()
         self.encoder, self.hidden, self.size = encoder, hidden, size
 
@@ -54,7 +54,8 @@ def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
 
     Vectors are read by hidden layers of each's own, unless the agent has a ``shared_torso`` and it
     is on. Images are read by an encoder that both share and that ends in a hidden layer (as in
-    SB3). With one model file all its layers are shared, with two none is. An LSTM is shared too.
+    SB3); where other numbers stand beside images, hidden layers of each's own follow. With one
+    model file all its layers are shared, with two none is. An LSTM is shared too.
 
     Raises:
         UserError: the observations can't be read so.
@@ -67,7 +68,7 @@ def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
         sizes = [flat(layers.shape) for layers in own]
         outputs = (*actor.outputs, *critic.outputs)
         return Hidden(scaled, None, own[0], own[1], sizes[0], sizes[1], *outputs)
-    encoder: Flat | ImageEncoder | ModelLayers | Shared
+    encoder: Encoder | ModelLayers | Shared
     hidden: tuple[int, ...] = ()
     outputs = ()
     if "model" in models:
@@ -76,7 +77,7 @@ def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
     else:
         encoder = make_encoder(spaces, config.encoder, config.layer_norm)
         size = encoder.size
-        if isinstance(encoder, Flat):
+        if not isinstance(encoder, ImageEncoder):
             hidden = config.net_arch
             # TRPO has no such field: its critic is updated apart from the actor.
             if getattr(config, "shared_torso", False):

@@ -59,14 +59,15 @@ class ObservationNormalizer:
 
     Call `update` once per vector step with the observations to act on, and `normalize` on anything:
     it never changes the statistics, which makes it right for final observations and evaluation.
-    Of vectors, the last ``n_rest`` numbers, at most ``clip`` in size, stay as they are.
+    Of vectors, the last ``n_rest`` numbers stay as they are.
     """
 
     def __init__(
         self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8, n_rest: int = 0
     ) -> None:
-        self.statistics = RunningMeanStd(shape)
         self._n_rest = n_rest
+        self._n = shape[0] - n_rest if n_rest else 0  # how many of a vector are normalised
+        self.statistics = RunningMeanStd((self._n,) if n_rest else shape)
         self._clip = clip
         self._epsilon = epsilon
         self._refresh()
@@ -74,18 +75,20 @@ class ObservationNormalizer:
     def _refresh(self) -> None:
         self._mean = self.statistics.mean
         self._scale = 1.0 / np.sqrt(self.statistics.var + self._epsilon)
-        if self._n_rest:
-            self._mean = self._mean.copy()
-            self._mean[-self._n_rest :] = 0.0
-            self._scale[-self._n_rest :] = 1.0
 
     def update(self, obs: Array) -> None:
         """Take in the observations (n_envs, ...) of one vector step."""
-        self.statistics.update(obs)
+        self.statistics.update(obs[:, : self._n] if self._n_rest else obs)
         self._refresh()
 
     def normalize(self, obs: Array) -> npt.NDArray[np.float32]:
         """Return the normalised observations; any leading axes."""
+        if self._n_rest:
+            first, rest = obs[..., : self._n], obs[..., self._n :]
+            return np.concatenate([self._scaled(first), rest], -1, dtype=np.float32)
+        return self._scaled(obs)
+
+    def _scaled(self, obs: Array) -> npt.NDArray[np.float32]:
         scaled = (obs - self._mean) * self._scale
         clipped: Array = np.minimum(np.maximum(scaled, -self._clip), self._clip)
         return clipped.astype(np.float32)
@@ -95,7 +98,9 @@ class ObservationNormalizer:
         return self.statistics.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Take over what ``state_dict`` gave; older ones also speak of what stays as it is."""
+        if self._n_rest:
+            state = {**state, "mean": state["mean"][: self._n], "var": state["var"][: self._n]}
         self.statistics.load_state_dict(state)
         self._refresh()
 

@@ -249,7 +249,7 @@ class QNetwork(Reader):
             self.encoder = file = model_encoder(spaces, model.layers)
             hidden, size, output = (), flat(file.shape), model.outputs[0]
         else:
-            self.encoder = encoder = make_encoder(spaces, config.encoder)
+            self.encoder = encoder = make_encoder(spaces, config.encoder, config.layer_norm)
             size = encoder.size
             if isinstance(encoder, ImageEncoder):  # its hidden layer shall be one of the streams'
                 hidden = (encoder.size,)

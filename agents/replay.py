@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
-from rltune.agents.seen import Parts
+from rltune.agents.pixels import MixedRows, packed, unpack
+from rltune.agents.seen import Mixed, Parts
 from torch import Tensor
 
 Array = NDArray[Any]
 _SAVED = ("action", "reward", "terminated", "truncated", "valid")
-_CHUNK = 2**26  # bytes of images that are compressed at once
 
 
 class Batch(NamedTuple):
@@ -82,7 +80,7 @@ class ReplayMemory:
         rows = (self.n_rows, self.n_envs)
         step_bytes = math.prod(action_shape) * np.dtype(action_dtype).itemsize + 7
         self._refuse_too_much(capacity, math.prod(rows) * (layout.frame_bytes + step_bytes))
-        self.observations = _Observations(rows, layout)
+        self.observations = layout.memory(rows)
         self.action = np.zeros((*rows, *action_shape), action_dtype)
         self.reward = np.zeros(rows, np.float32)
         self.terminated = np.zeros(rows, np.bool_)
@@ -286,11 +284,16 @@ class _Layout(NamedTuple):
     shape: tuple[int, ...]  # of one frame
     dtype: np.dtype[Any]
     n_frames: int  # in one observation
+    pixels: slice = slice(0, 0)  # where in a vector they lie
 
     @classmethod
     def of(cls, spaces: Spaces, n_frames: int | None) -> _Layout:
         shape = spaces.observation.shape
         assert shape is not None
+        inner = Parts(spaces.observation).observation_space
+        if isinstance(inner, Mixed):
+            pixels = slice(inner.n_vector, inner.n_vector + inner.n_pixels)
+            return cls(shape, np.dtype(np.float32), 1, pixels)
         is_bytes = spaces.observation.dtype == np.uint8
         dtype = np.dtype(np.uint8 if is_bytes else np.float32)
         if not is_bytes or len(shape) != 3:
@@ -303,7 +306,14 @@ class _Layout(NamedTuple):
 
     @property
     def frame_bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+        n_pixels = self.pixels.stop - self.pixels.start
+        return (math.prod(self.shape) - n_pixels) * self.dtype.itemsize + n_pixels
+
+    def memory(self, rows: tuple[int, int]) -> _Observations | MixedRows:
+        """Return an empty one for so many rows and environments."""
+        if self.pixels.stop:
+            return MixedRows(rows, self.shape[0], self.pixels)
+        return _Observations(rows, self)
 
 
 class _Observations:
@@ -375,9 +385,7 @@ class _Observations:
         wholes = {key: stack for key, stack in self.whole.items() if key[0] in order}
         return {
             "frames": None if is_image else torch.from_numpy(self.frames[rows]),
-            "compressed": [_compress(self.frames[part]) for part in self._parts(rows)]
-            if is_image
-            else None,
+            "compressed": packed(self.frames, rows) if is_image else None,
             "depth": torch.from_numpy(self.depth[rows]),
             "whole_index": [(order[row], env) for row, env in wholes],
             "whole": torch.from_numpy(np.array(list(wholes.values()), self.dtype)),
@@ -388,12 +396,7 @@ class _Observations:
         if state["compressed"] is None:
             self.frames[rows] = state["frames"].numpy()
         else:
-            for part, compressed in zip(self._parts(rows), state["compressed"], strict=True):
-                # Bounded: a few bytes could stand for more than the memory.
-                size = self.frames[part].nbytes
-                unpacked = zlib.decompressobj().decompress(compressed.numpy(), size)
-                content = np.frombuffer(unpacked, np.uint8)
-                self.frames[part] = content.reshape(len(part), *self.frames.shape[1:])
+            unpack(self.frames, rows, state["compressed"])
         self.depth[rows] = state["depth"].numpy()
         self.odd[:] = False
         self.whole = {}
@@ -403,17 +406,6 @@ class _Observations:
         if self.n_frames > 1 and len(rows) > 1:
             envs = np.arange(self.frames.shape[1])
             self._before = self.get(np.full(len(envs), rows[-2]), envs)
-
-    def _parts(self, rows: Array) -> Iterator[Array]:
-        """Yield the rows in parts that fit into the memory a second time."""
-        length = max(1, _CHUNK // max(1, self.frames[0].nbytes))
-        for start in range(0, len(rows), length):
-            yield rows[start : start + length]
-
-
-def _compress(content: Array) -> Tensor:
-    """Return the bytes of an array compressed, as a tensor that any checkpoint can hold."""
-    return torch.frombuffer(bytearray(zlib.compress(content.data, 1)), dtype=torch.uint8)
 
 
 def free_memory() -> int | None:

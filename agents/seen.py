@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import Tensor
@@ -19,6 +20,33 @@ from torch import Tensor
 # What stands in place of a forbidden action's logit or value: its probability is exactly 0, but
 # logarithms, and what they are multiplied with, stay finite.
 FORBIDDEN = -1e8
+
+
+class Mixed(spaces.Box):
+    """The space of vectors that end with the pixels of images, as numbers from 0 to 255.
+
+    Args:
+        low: the lower bounds of what stands before the pixels: (n_vector,)
+        high: the upper bounds
+        images: (channels, height, width) of each
+
+    Attributes:
+        n_vector: how many numbers stand before the pixels
+        n_pixels: how many pixels there are
+    """
+
+    def __init__(
+        self, low: npt.NDArray[Any], high: npt.NDArray[Any], images: tuple[tuple[int, ...], ...]
+    ) -> None:
+        self.images = images
+        self.n_vector = len(low)
+        self.n_pixels = sum(map(math.prod, images))
+        black = np.zeros(self.n_pixels, np.float32)
+        super().__init__(
+            np.concatenate([low, black], dtype=np.float32),
+            np.concatenate([high, black + 255], dtype=np.float32),
+            dtype=np.float32,
+        )
 
 
 class Seen(spaces.Box):
@@ -62,6 +90,8 @@ class Parts:
         n_mask: how many bits follow it; 0: every action is always allowed
         lstm_sizes: of the LSTMs whose states follow
         state_size: numbers of all these states
+        n_vector: how many numbers of the observation are no pixels; those come first
+        has_images: whether the observation is an image, or has some in it
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -73,6 +103,10 @@ class Parts:
         self.lstm_sizes = parts.lstm_sizes if parts else ()
         self.state_size = 2 * sum(self.lstm_sizes)
         self._size = math.prod(self.shape)
+        mixed = isinstance(self.observation_space, Mixed)
+        is_image = len(self.shape) == 3
+        self.has_images = mixed or is_image
+        self.n_vector = self.observation_space.n_vector if mixed else 0 if is_image else self._size
         self.flag = self._size + self.n_mask  # where the number stands that marks a beginning
         self._is_plain = parts is None
 

@@ -101,7 +101,7 @@ def as_cleanrl(found: Exportable) -> str:
 
 
 def _script(agent: str, env: EnvFacts) -> str:
-    if env.images:
+    if env.images or env.mixed:
         raise UserError("of CleanRL, only the scripts for vectors are known here, not for images.")
     if agent == "ppo" and env.box_actions:
         return "ppo_continuous_action.py"

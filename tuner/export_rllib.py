@@ -130,7 +130,7 @@ def _translated(spec: TrainSpec, env: EnvFacts) -> Sections:
     if missing := _without_equal(agent, config, env):
         shown = ", ".join(f"{name} ({config[name]} here)"[:60] for name in missing)
         raise UserError(f"RLlib's {agent.upper()} has no equal for {shown}.")
-    if env.images or env.masked:
+    if env.images or env.mixed or env.masked:
         raise UserError("--to rllib is for environments with vectors, and without action masks.")
     if agent == "sac" and not env.box_actions:
         raise UserError("--to rllib knows SAC for Box actions alone.")

@@ -76,7 +76,8 @@ def as_zoo(found: Exportable) -> str:
     if words.frame_stack:
         values["frame_stack"] = words.frame_stack
     if words.normalize:
-        values["normalize"] = all(words.normalize.values()) or python(words.normalize)
+        everything = words.normalize == {"norm_obs": True, "norm_reward": True}
+        values["normalize"] = everything or python(words.normalize)
     # None is not for schedules there, and it is the default of whatever may be None.
     values |= {name: value for name, value in words.arguments.items() if value is not None}
     if "replay_buffer_kwargs" in values:

@@ -37,6 +37,7 @@ from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, make_env
 from rltune.agents.errors import UserError
 from rltune.agents.recurrent import Recall
+from rltune.agents.seen import Parts
 from rltune.learners import RECORDED, RLLIB
 from rltune.rllib_config import MODEL, algorithm_name, config_class, defaults, quiet
 
@@ -154,7 +155,7 @@ def fitting_spaces(
     sample = make_env(env, env_kwargs=env_kwargs)
     observation, action = sample.observation_space, sample.action_space
     sample.close()  # type: ignore[no-untyped-call]
-    if observation.shape is None or len(observation.shape) != 1:
+    if Parts(observation).has_images:
         raise UserError(
             f"{algorithm} sees only vectors here, and {env!r} gives images; "
             "use one of rltune's own agents, such as ppo."

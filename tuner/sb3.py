@@ -94,6 +94,8 @@ class EnvFacts:
     """What of an environment decides on the words.
 
     ``wrappers`` (with their arguments) make of its observations what our agents see of them.
+    ``mixed``: images stand beside other numbers, in a Dict; ``boxes`` are the keys of those numbers
+    that are a Box.
     """
 
     images: bool
@@ -102,6 +104,8 @@ class EnvFacts:
     discrete_actions: bool
     wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
     masked: bool = False
+    mixed: bool = False
+    boxes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,7 @@ class Translation:
     Attributes:
         algorithm: name of the class
         module: where it is
-        policy: "MlpPolicy" or "CnnPolicy"
+        policy: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy"
         n_envs: parallel environments
         normalize: what `VecNormalize` shall normalise; empty: nothing
         arguments: of the class; ``lin_X`` is a schedule from X to 0
@@ -126,7 +130,7 @@ class Translation:
     module: str
     policy: str
     n_envs: int
-    normalize: dict[str, bool]
+    normalize: dict[str, Any]
     arguments: dict[str, Any]
     policy_kwargs: dict[str, Any]
     noise: tuple[str, float] | None = None
@@ -148,12 +152,16 @@ def look_at(
     from rltune.agents.make_env import find_spec, is_atari, is_own, make_env, split_limit
     from rltune.agents.masks import Masked
     from rltune.agents.own_code import factory
+    from rltune.agents.seen import Parts
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
     layers: list[Any] = [seen]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
-    images, atari = len(seen.observation_space.shape or ()) == 3, is_atari(env)
+    parts = Parts(seen.observation_space)
+    images, atari = len(parts.shape) == 3, is_atari(env)
+    mixed = parts.has_images and not images
+    boxes: tuple[str, ...] = ()
     wrappers: list[tuple[str, dict[str, Any]]] = []
     if atari:
         wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {})]
@@ -170,9 +178,11 @@ def look_at(
         plain.close()
         if images and len(space.shape or ()) != 3:
             raise UserError("Stable-Baselines3 reads images with channels alone, unlike these.")
-        if not isinstance(space, spaces.Box):
+        if mixed:
+            boxes = _numbers_of(space, frame_stack)
+        elif not isinstance(space, spaces.Box):
             wrappers.append(_FLATTEN)
-        if frame_stack > 1 and not images:
+        if frame_stack > 1 and not parts.has_images:
             stack = {"stack_size": frame_stack}
             wrappers += [("gymnasium.wrappers.FrameStackObservation", stack), _FLATTEN]
     actions = seen.action_space
@@ -184,7 +194,32 @@ def look_at(
         discrete_actions=isinstance(actions, spaces.Discrete),
         wrappers=tuple(wrappers),
         masked=any(isinstance(layer, Masked) for layer in layers),
+        mixed=mixed,
+        boxes=boxes,
     )
+
+
+def _numbers_of(space: gymnasium.Space[Any], frame_stack: int) -> tuple[str, ...]:
+    """Return the keys of what is a Box of numbers in a Dict with images that SB3 reads, too.
+
+    Raises:
+        UserError: it would see something else than our agents do.
+    """
+    from gymnasium import spaces
+    from rltune.agents.images import image_layout
+
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    if not parts or any(isinstance(part, spaces.Dict | spaces.Tuple) for part in parts.values()):
+        raise UserError(
+            "Stable-Baselines3 reads images beside numbers in a flat Dict alone, unlike these."
+        )
+    boxes = {name: part for name, part in parts.items() if isinstance(part, spaces.Box)}
+    pictures = {name for name, one in boxes.items() if image_layout(one.shape, one.dtype)}
+    if any(len(boxes[name].shape) != 3 for name in pictures):
+        raise UserError("Stable-Baselines3 reads images with channels alone, unlike these.")
+    if frame_stack > 1 and len(boxes) < len(parts):
+        raise UserError("Stable-Baselines3 stacks frames of a Dict only where all of it is a Box.")
+    return tuple(name for name in boxes if name not in pictures)
 
 
 def translate(agent: str, config: Mapping[str, Any], env: EnvFacts) -> Translation:
@@ -198,9 +233,14 @@ def translate(agent: str, config: Mapping[str, Any], env: EnvFacts) -> Translati
     _check(agent, config, env)
     stacked = (config["frame_stack"] or ATARI_FRAMES) if env.atari else config["frame_stack"]
     wanted = {
-        "norm_obs": bool(config["normalize_observations"]) and not env.images,
+        "norm_obs": bool(config["normalize_observations"])
+        and not env.images
+        and (not env.mixed or bool(env.boxes)),
         "norm_reward": bool(config["normalize_rewards"]),
     }
+    normalize: dict[str, Any] = wanted if any(wanted.values()) else {}
+    if env.mixed and wanted["norm_obs"]:
+        normalize["norm_obs_keys"] = list(env.boxes)
     noise = None
     if agent in ("ddpg", "td3") and config["noise_std"] > 0:
         noise = (config["noise_type"], config["noise_std"])
@@ -208,15 +248,15 @@ def translate(agent: str, config: Mapping[str, Any], env: EnvFacts) -> Translati
     return Translation(
         algorithm=agent.upper(),
         module="sb3_contrib" if agent in CONTRIB else "stable_baselines3",
-        policy="CnnPolicy" if env.images else "MlpPolicy",
+        policy="MultiInputPolicy" if env.mixed else "CnnPolicy" if env.images else "MlpPolicy",
         n_envs=config["n_envs"],
-        normalize=wanted if any(wanted.values()) else {},
+        normalize=normalize,
         arguments=_arguments(agent, config, env),
         policy_kwargs=policy,
         noise=noise,
-        frame_stack=stacked if env.images and stacked > 1 else 0,
+        frame_stack=stacked if (env.images or env.mixed) and stacked > 1 else 0,
         wrappers=env.wrappers,
-        notes=tuple(_notes(agent, config)),
+        notes=tuple(_notes(agent, config, env)),
     )
 
 
@@ -232,7 +272,7 @@ def without_equal(agent: str, config: Mapping[str, Any], env: EnvFacts) -> list[
     rules = {"orthogonal", "torch"} if agent in _ON_POLICY else {"torch"}
     if config["weight_init"] not in rules:
         found.append("weight_init")
-    if config["encoder"] not in ("auto", "nature_cnn" if env.images else "mlp"):
+    if config["encoder"] not in ("auto", "nature_cnn" if env.images or env.mixed else "mlp"):
         found.append("encoder")
     if agent == "dqn" and env.images and config["activation"] != "relu":
         found.append("activation")
@@ -301,12 +341,16 @@ def updates(train_freq: int, gradient_steps: int, n_envs: int) -> tuple[int, int
 
 
 def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict[str, Any]:
+    from rltune.agents.encoders import NatureCNN
+
     # Our agents on images have hidden layers of their own behind them only as actor and critics.
     bare = env.images and agent in (*_ON_POLICY, "dqn")
     found: dict[str, Any] = {
         "net_arch": [] if bare else list(config["net_arch"]),
         "activation_fn": Code(_ACTIVATIONS[config["activation"]]),
     }
+    if env.mixed:
+        found["features_extractor_kwargs"] = {"cnn_output_dim": NatureCNN.size}
     if config["optimizer"] == "adam":
         found["optimizer_kwargs"] = {"eps": config["optimizer_eps"]}
     elif agent != "a2c" or config["rms_alpha"] != _RMSPROP_ALPHA:
@@ -322,8 +366,10 @@ def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict
     return found
 
 
-def _notes(agent: str, config: Mapping[str, Any]) -> list[str]:
+def _notes(agent: str, config: Mapping[str, Any], env: EnvFacts) -> list[str]:
     notes = []
+    if env.mixed and config["normalize_observations"]:
+        notes.append("SB3 normalises what is a Box; here, what is Discrete was normalised, too")
     learned = agent == "sac" and str(config["ent_coef"]).startswith("auto")
     if learned and (config["optimizer"] != "adam" or config["optimizer_eps"] != 1e-8):
         notes.append("SB3's temperature is learned by Adam with eps 1e-8, whatever the optimizer")

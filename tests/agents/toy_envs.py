@@ -308,3 +308,48 @@ class Still(CartPoleEnv):
         obs, reward, terminated, _, info = super().step(action)
         self.steps += 1
         return obs[::2], reward, terminated, self.steps >= 500, info
+
+
+class Camera(gymnasium.Env[Any, Any]):
+    """A picture beside a number: the action is the picture's, turned round by the number.
+
+    Args:
+        side: of the picture, in pixels
+        box: actions are a number, whose sign is the choice
+        masked: the info says that both actions are allowed
+    """
+
+    def __init__(self, side: int = 36, box: bool = False, masked: bool = False) -> None:
+        self.side, self.masked = side, masked
+        self.observation_space = spaces.Dict(
+            picture=spaces.Box(0, 255, (side, side, 3), np.uint8),
+            turn=spaces.Box(-1, 1, (1,), np.float32),
+            kind=spaces.Discrete(2),
+        )
+        self.action_space = spaces.Box(-1, 1, (1,)) if box else spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._look(), self._info()
+
+    def _info(self) -> Any:
+        return {"action_mask": np.ones(2, np.int8)} if self.masked else {}
+
+    def _look(self) -> Any:
+        self.bright, self.turn = (int(bit) for bit in self.np_random.integers(2, size=2))
+        return {
+            "picture": np.full((self.side, self.side, 3), 200 * self.bright + 20, np.uint8),
+            "turn": np.array([2 * self.turn - 1], np.float32),
+            "kind": self.steps % 2,
+        }
+
+    def step(self, action: Any) -> Any:
+        chosen = (
+            int(np.ravel(action)[0] > 0)
+            if isinstance(self.action_space, spaces.Box)
+            else int(action)
+        )
+        reward = float(chosen == self.bright ^ self.turn)
+        self.steps += 1
+        return self._look(), reward, self.steps >= 8, False, self._info()

@@ -186,6 +186,30 @@ def test_the_script_runs_and_has_our_networks(
     agent.close()
 
 
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+def test_images_beside_numbers_are_read_by_our_networks_there_too(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "agents")
+    env, config = "toy_envs:Camera", {"n_envs": 2}
+    if agent == "dqn":
+        config["buffer_size"] = 100
+    folder = training(tmp_path, agent, env, config, env_kwargs={})
+    text = rltune.export(folder, to="sb3", own_code=True)
+    if agent == "ppo":
+        assert "SB3 normalises what is a Box" in text
+    (tmp_path / "script.py").write_text(re.sub(r"\n    model\.(learn|save).*", "", text))
+    runs = runpy.run_path("script.py", run_name="__main__")
+    made = Agent(agent, env, config, total_timesteps=70, device="cpu")
+    check_same(runs["model"], made, config_dict(made.config))
+    if agent == "ppo":
+        assert runs["env"].norm_obs_keys == ["turn"]
+    with pytest.raises(UserError, match="for environments with vectors"):
+        rltune.export(folder, to="rllib", own_code=True)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_zoo_builds_our_networks(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
