@@ -165,10 +165,68 @@ def test_every_page_keeps_within_the_terminal_and_names_the_keys(width, height, 
     lines = drawn(shown, width, height)
     assert max(map(len, lines)) <= width
     assert len(lines) < height
-    last = {"js": "Stop trial 0?", "q": "Stop the search?"}.get(
-        typed, "j k" if "?" not in typed else "Esc"
+    questions = {
+        "js": "Stop trial 0? It keeps its values and is not run again. y yes, any other key: no",
+        "q": "Stop the search? Nothing is lost, rltune resume goes on with it. "
+        "y yes, any other key: no",
+    }
+    bottom = " ".join(" ".join(lines[-4:]).split())
+    if typed in questions:
+        assert bottom.endswith(questions[typed])
+    else:
+        assert ("Esc" if typed == "?" else "j k") in lines[-1]
+
+
+def test_enter_opens_the_selected_trial_also_when_it_has_dropped_off_the_list():
+    asked = []
+    view = busy_view()
+    shown = pages(view, stop=asked.append)
+    shown.press("j")
+    assert cursor(shown) == "0"
+    view.trial_ended(0, "PRUNED", "stopped at rung 5,556: 12 < 98")
+    for number in range(100, 100 + view.last.maxlen):
+        view.trial_started(number)
+        view.trial_ended(number, "COMPLETE", "", 1.0)
+    assert cursor(shown) is None
+    assert "stop it" not in drawn(shown)[-1]
+    shown.press("s")
+    assert "Trial 0 has ended." in drawn(shown)[-1]
+    shown.press("enter")
+    page = drawn(shown)
+    assert "trial 0" in page[0]
+    assert "stopped at rung 5,556: 12 < 98" in page[2]
+
+
+def test_only_what_runs_is_offered_to_be_stopped():
+    shown = pages(stop=lambda trial: None)
+    assert "s stop it" in drawn(shown)[-1]
+    shown.press("j")
+    for key, offered in (("enter", True), ("G", False), ("back", False), ("g", True)):
+        shown.press(key)
+        assert ("s stop it" in drawn(shown)[-1]) is offered
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_reasons_and_notes_are_told_to_their_end(width):
+    reason = (
+        "KL blow-up: 0.26 > 0.1 nats an update at 12,288 env_steps, which is far too much of it"
     )
-    assert last in lines[-1]
+    view = busy_view(running=0)
+    view.message("no time to train all finalists again; left out: trial 3, trial 12 and trial 17")
+    for number, state in ((7, "PRUNED"), (8, "FAIL")):
+        view.trial_started(number)
+        view.trial_ended(number, state, reason)
+    shown = pages(view)
+
+    def said():
+        return " ".join(" ".join(drawn(shown, width, 60)).split())
+
+    assert said().count(reason) == 2
+    assert "left out: trial 3, trial 12 and trial 17" in said()
+    shown.press("j")
+    assert cursor(shown, width=width, height=60) == "7"
+    shown.press("enter")
+    assert f"stopped {reason}" in said()
 
 
 def test_a_stop_is_confirmed_and_only_then_asked_for():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 MARGIN = 10  # columns of the section names
 BARS = "▁▂▃▄▅▆▇█"
+LEAST_FOLDED = 20  # columns in which a sentence can be read
 CURSOR = "▸ "  # before the selected line, in the margin
 
 NAME, QUIET, GOOD, BAD, HALF, ACCENT = "bold", "dim", "green", "red", "yellow", "cyan"
@@ -96,7 +98,7 @@ class Section:
 
     Attributes:
         name: in the margin of its first line
-        rows: those that may give way, the last ones first
+        rows: those that may give way, the last ones first; one may have several lines
         head: those before them, which stay as long as there are rows
         selected: index of the row that the cursor is on, and that stays; None: it is elsewhere
         rest: whether a line says how many rows have given way
@@ -118,7 +120,7 @@ class Section:
         """How many lines it has by now; none, when no row is left."""
         if self.rows and not self.shown:
             return 0
-        return len(self.head) + self.shown + self._says_rest
+        return len(self.head) + sum(map(_lines_of, self._kept())) + self._says_rest
 
     @property
     def _says_rest(self) -> bool:
@@ -128,11 +130,13 @@ class Section:
         """Return the lines with the margin."""
         if not self.height:
             return []
-        first = 0 if self.selected is None else max(0, self.selected - self.shown + 1)
-        body = [*self.head, *self.rows[first : first + self.shown]]
+        body, cursor = list(self.head), None
+        for place, row in enumerate(self._kept(), self._first):
+            if place == self.selected:
+                cursor = len(body)
+            body += row.split("\n")
         if self._says_rest:
             body.append(Text(f"and {len(self.rows) - self.shown} more", QUIET))
-        cursor = None if self.selected is None else len(self.head) + self.selected - first
         return [
             Text().append(self._margin(i, i == cursor), NAME).append_text(line)
             for i, line in enumerate(body)
@@ -141,9 +145,17 @@ class Section:
     def shrink(self, rows: int, by: int) -> None:
         """Give up to ``by`` lines away, but so many rows."""
         kept = max(rows, 1 if self.selected is not None else 0)
-        if self.rest and self.shown == len(self.rows):
-            by += 1  # the line that says how many are left out
-        self.shown = min(self.shown, max(kept, self.shown - by))
+        wanted = self.height - by
+        while self.shown > kept and self.height > wanted:
+            self.shown -= 1
+
+    @property
+    def _first(self) -> int:
+        """The first row that is shown."""
+        return 0 if self.selected is None else max(0, self.selected - self.shown + 1)
+
+    def _kept(self) -> list[Text]:
+        return self.rows[self._first : self._first + self.shown]
 
     def _margin(self, line: int, selected: bool) -> str:
         cursor = CURSOR if selected else ""
@@ -184,6 +196,10 @@ def fit(
             lines += [Text()] * (apart and section.apart)
             lines += section.lines()
     return lines[:height]
+
+
+def _lines_of(row: Text) -> int:
+    return row.plain.count("\n") + 1
 
 
 def fitted(lines: Sequence[Text], width: int) -> list[Text]:
@@ -235,6 +251,15 @@ def spread(parts: Sequence[Text], width: int) -> Text:
     for i, part in enumerate(parts[:-1]):
         line.append_text(part).append(" " * (gap + (i < extra)))
     return line.append_text(parts[-1])
+
+
+def folded(left: Text, words: str, width: int, style: str = "") -> Text:
+    """Put words behind a text, on as many lines as they need."""
+    indent = left.cell_len
+    if width - indent < LEAST_FOLDED and words:  # hardly a word a line: begin on the next one
+        left, indent = left.append("\n  "), 2
+    lines = textwrap.wrap(words, max(1, width - indent))
+    return left.append(("\n" + " " * indent).join(lines), style)
 
 
 def wrapped(words: Iterable[str], width: int, rows: int) -> list[str]:

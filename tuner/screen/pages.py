@@ -8,10 +8,19 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
-from rltune.screen.drawing import ACCENT, HALF, QUIET, fitted, joined, rendered
+from rltune.screen.drawing import (
+    ACCENT,
+    HALF,
+    QUIET,
+    concatenated,
+    fitted,
+    folded,
+    joined,
+    rendered,
+)
 from rltune.screen.help_page import help_lines
 from rltune.screen.load import Meter
-from rltune.screen.search_page import Key, SearchScreen, running, selectable
+from rltune.screen.search_page import Key, SearchScreen, selectable
 from rltune.screen.trial_page import trial_lines
 from rltune.search_view import SearchView
 from rltune.training import Training
@@ -59,6 +68,7 @@ class Pages:
         self.keys = False  # whether there are any
         self.page = "search"
         self.selected: Key | None = None
+        self._opened: Training | None = None  # the selected one, as it was last seen
         self.question: Question | None = None
         self.notice = ""
         self._noticed = 0.0
@@ -73,8 +83,9 @@ class Pages:
     def lines(self, width: int, height: int) -> list[Text]:
         """Return the lines of the page, the last one about the keys where there are some."""
         low = height < 12
-        room = height - (2 - low if self.keys else 0)
         trial = self.training()
+        bottom = self._bottom(width, trial) if self.keys else []
+        room = height - len(bottom) - (bool(bottom) and not low)
         if self.page == "help":
             lines = help_lines(width, room)
         elif self.page == "trial" and trial is not None:
@@ -82,13 +93,16 @@ class Pages:
         else:
             lines = self._search.lines(width, room, self.selected, self.ending)
         if self.keys:
-            lines += [Text()] * (not low) + fitted([self._bottom(width)], width)
+            lines += [Text()] * (not low) + fitted(bottom, width)
         return lines
 
     def training(self) -> Training | None:
-        """Return the selected training; None: nothing is selected, or it is long forgotten."""
+        """Return the selected training, also when it has left the page; None: there is none."""
         with self.view.lock:
-            return next((t for t in selectable(self.view) if t.key == self.selected), None)
+            listed = next((t for t in selectable(self.view) if t.key == self.selected), None)
+        if listed is not None or self._opened is None or self._opened.key != self.selected:
+            self._opened = listed
+        return self._opened
 
     def press(self, key: str) -> None:
         """Do what the key says."""
@@ -141,11 +155,9 @@ class Pages:
             self.question = Question(None)
             return
         trial = self.training()
-        with self.view.lock:
-            under_way = trial is not None and trial in running(self.view)
         if trial is None:
             self._say("Select a trial first: j, k or the arrows.")
-        elif not under_way:
+        elif trial.state:
             self._say(f"Trial {trial.number} has ended.")
         elif trial.role == "test":
             self._say("A test training can't be stopped alone: the answer rests on all of them.")
@@ -166,16 +178,23 @@ class Pages:
     def _say(self, notice: str) -> None:
         self.notice, self._noticed = notice, time.monotonic()
 
-    def _bottom(self, width: int) -> Text:
-        """Return the line that names the keys, asks, or says what came of a key."""
+    def _bottom(self, width: int, trial: Training | None) -> list[Text]:
+        """Return the lines that name the keys, ask, or say what came of a key."""
         if self.question is not None:
-            line = Text(self.question.text, f"bold {HALF}")
-            return line.append("   y").append("  yes, any other key: no", "not bold")
-        if self.notice and time.monotonic() - self._noticed < NOTICE_SECONDS:
-            return Text(self.notice, HALF)
-        hints = [
-            Text.assemble((key, ACCENT), (f" {what}", QUIET))
-            for key, what in HINTS[self.page]
-            if self.stop is not None or key not in ("s", "q")
-        ]
-        return joined(hints, width)
+            said, style = self.question.text, f"bold {HALF}"
+            keys = Text.assemble(("y", style), ("  yes, any other key: no", HALF))
+        elif self.notice and time.monotonic() - self._noticed < NOTICE_SECONDS:
+            said, style, keys = self.notice, HALF, Text()
+        else:
+            idle = "" if self.stop is not None else "sq"
+            if trial is not None and trial.state:
+                idle += "s"
+            hints = [
+                Text.assemble((key, ACCENT), (f" {what}", QUIET))
+                for key, what in HINTS[self.page]
+                if key not in idle
+            ]
+            return [joined(hints, width)]
+        if len(said) + 3 + keys.cell_len <= width:
+            return [concatenated([Text(said, style), Text("   "), keys])]
+        return [*folded(Text(), said, width, style).split("\n"), *([keys] if keys else [])]

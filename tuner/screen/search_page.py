@@ -23,6 +23,7 @@ from rltune.screen.drawing import (
     concatenated,
     fit,
     fitted,
+    folded,
     joined,
     rendered,
     shares,
@@ -82,8 +83,8 @@ class SearchScreen:
             testing = view.phase == "tournament"
             rungs = self._tests(body) if testing else self._rungs(body)
             ended = self._ended(body, selected)
-            failed = self._failed(selected)
-            messages = [Text(" ".join(message.split())) for message in view.messages]
+            failed = self._failed(body, selected)
+            messages = [folded(Text(), _one_line(message), body) for message in view.messages]
             notes = Section("Notes", messages[-3:][::-1])
             speed = Section("Speed", [], [self._speed(body)], apart=False)
             trials = Section("Trials", [], [self._trials(body)])
@@ -91,7 +92,7 @@ class SearchScreen:
             title = self._title(width)
         giving = [
             *((ended, 3), (notes, 2), (failed, 2), (ended, 1), (notes, 1), (failed, 1)),
-            *((config, 1), (ended, 0), (running, 4), (notes, 0), (None, 0), (uses, 0)),
+            *((config, 1), (ended, 0), (running, 4), (None, 0), (notes, 0), (uses, 0)),
             *((failed, 0), (rungs, 0), (config, 0), (running, 1)),
         ]
         sections = [trials, speed, uses, best, config, running, rungs, ended, failed, notes]
@@ -325,14 +326,14 @@ class SearchScreen:
             line = Text(f"{run_name(self.view, trial):<{column}}  ")
             line.append(f"{word:<9}", style)
             line.append(f"{score(trial.values[-1] if trial.values else None):>8}  ")
-            line.append(why(trial) or f"{trial.env_steps:,} env-steps", QUIET)
-            lines.append(line)
+            said = why(trial) or f"{trial.env_steps:,} env-steps"
+            lines.append(folded(line, said, body, QUIET))
         return Section("Ended", lines, selected=_index(trials, selected))
 
-    def _failed(self, selected: Key | None) -> Section:
+    def _failed(self, body: int, selected: Key | None) -> Section:
         shown = list(self.view.failures)[: -FAILURES - 1 : -1]
         lines = [
-            Text.assemble((f"trial {number}  ", BAD), " ".join(text.split()))
+            folded(Text.assemble((f"trial {number}  ", BAD)), _one_line(text), body)
             for number, text in shown
         ]
         on = next((one.number for one in failed(self.view) if one.key == selected), None)
@@ -370,8 +371,11 @@ def run_name(view: SearchView, trial: Training) -> str:
 
 def why(trial: Training) -> str:
     """Return the reason why it ended, without the word for its state."""
-    reason = " ".join(trial.reason.split())
-    return reason.removeprefix(OUTCOMES[trial.state][0]).lstrip()
+    return _one_line(trial.reason).removeprefix(OUTCOMES[trial.state][0]).lstrip()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _index(trials: list[Training], selected: Key | None) -> int | None:

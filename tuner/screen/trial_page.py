@@ -22,6 +22,7 @@ from rltune.screen.drawing import (
     curve,
     fit,
     fitted,
+    folded,
     joined,
     spread,
 )
@@ -64,8 +65,7 @@ def _title(
     lines = [between(left, Text(view.name, QUIET), width), bar(trial.progress, width)]
     if trial.state:
         word, style = OUTCOMES[trial.state]
-        state = Text(word, style)
-        state.append(f" {why(trial)}")
+        state = Text(f"{word} {why(trial)}".rstrip(), style)
     elif trial.number in ending:
         state = Text("ends with its next result", HALF)
     else:
@@ -73,6 +73,8 @@ def _title(
     facts = [state, Text(f"{trial.env_steps:,} of {trial.budget:,} env-steps")]
     if not trial.state and (left_over := view.seconds_to_go(trial)) is not None:
         facts.append(Text(f"about {duration(left_over)} left"))
+    if trial.state and sum(fact.cell_len + 2 for fact in facts) - 2 > width:
+        return [*lines, *folded(Text(), state.plain, width, style).split("\n"), *facts[1:]]
     return [*lines, spread(facts, width)]
 
 
