@@ -30,19 +30,24 @@ class MissingMetricError(UserError):
     """The agent does not report the metric that is to be tuned."""
 
 
-def storage_error(error: OSError, path: str | os.PathLike[str]) -> StorageError:
-    """Return the sentence for an operating system's ``error`` at ``path``."""
+def storage_error(
+    error: OSError, path: str | os.PathLike[str], flag: str = "--storage-path"
+) -> StorageError:
+    """Return the sentence for an operating system's ``error`` at ``path``.
+
+    ``flag`` is the one that says where to write.
+    """
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if error.errno in full:
-        reason, remedy = "the disk is full", "free some space, or choose another --storage-path."
+        reason, remedy = "the disk is full", f"free some space, or choose another {flag}."
     elif error.errno in (errno.EACCES, errno.EPERM):
-        reason, remedy = "no permission", "choose a --storage-path that you may write to."
+        reason, remedy = "no permission", f"choose a {flag} that you may write to."
     elif error.errno == errno.EROFS:
-        reason, remedy = "the file system is read-only", "choose another --storage-path."
+        reason, remedy = "the file system is read-only", f"choose another {flag}."
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        reason, remedy = "a file stands where a folder is needed", "choose another --storage-path."
+        reason, remedy = "a file stands where a folder is needed", f"choose another {flag}."
     else:
-        reason, remedy = error.strerror or str(error), "choose another --storage-path."
+        reason, remedy = error.strerror or str(error), f"choose another {flag}."
     return StorageError(f"cannot write {os.fspath(path)}: {reason}; {remedy}")
 
 

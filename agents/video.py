@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from rltune.agents.agent import Agent, Evaluation
 from rltune.agents.envs import Envs
-from rltune.agents.errors import UserError
+from rltune.agents.errors import UserError, storage_error
 from rltune.agents.recurrent import Recall
+from rltune.agents.user_files import file_of_user
 
 Frame = npt.NDArray[np.uint8]  # (height, width, 3)
 Sink = Callable[[Frame], None]
@@ -159,18 +160,16 @@ def _show(agent: Agent, envs: Envs, sinks: list[Sink]) -> None:
 @contextmanager
 def open_video(path: Path, frames_per_second: float) -> Iterator[Sink]:
     """Give a function that adds a frame to an .mp4 or .gif; the file appears when all is well."""
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
-    write = _mp4 if temporary.suffix == ".mp4" else _gif
+    write = _mp4 if path.suffix.lower() == ".mp4" else _gif
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with write(temporary, frames_per_second) as add:
-            yield add
-        os.replace(temporary, path)
     except OSError as error:
-        raise UserError(f"video {path} can't be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+        raise storage_error(error, path, "--video") from error
+    with (
+        file_of_user(path, "--video") as temporary,
+        write(temporary, frames_per_second) as add,
+    ):
+        yield add
 
 
 @contextmanager
@@ -229,4 +228,4 @@ def open_frames(folder: Path) -> Iterator[Sink]:
         folder.mkdir(parents=True, exist_ok=True)
         yield add
     except OSError as error:
-        raise UserError(f"folder {folder} can't be written: {error.strerror or error}") from error
+        raise storage_error(error, folder, "--frames") from error

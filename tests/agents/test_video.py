@@ -178,10 +178,12 @@ def test_bad_input_leaves_nothing_behind(env, options, said, tmp_path, monkeypat
 
 def test_video_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="can't be written"):
+    with pytest.raises(UserError, match=r"a file stands where a folder.*choose another --video"):
         play(agent(), video=tmp_path / "file" / "a.gif")
-    with pytest.raises(UserError, match="can't be written"):
+    with pytest.raises(UserError, match=r"a file stands where a folder.*choose another --frames"):
         play(agent(), frames=tmp_path / "file" / "a")
+    with pytest.raises(UserError, match=r"a file stands where a folder.*choose another --frames"):
+        play(agent(), frames=tmp_path / "file")
 
 
 def test_missing_ffmpeg_names_the_extra(tmp_path, monkeypatch):

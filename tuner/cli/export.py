@@ -63,7 +63,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.output is None:
         print(text, end="")
         return 0
-    from rltune.files import atomic_write
+    from rltune.agents.user_files import file_of_user
 
-    atomic_write(args.output, text)
+    with file_of_user(args.output, "-o") as file:
+        file.write_text(text, encoding="utf-8")
     return 0

@@ -128,7 +128,7 @@ class Comparison:
         from rltune.comparing.page import page_of
         from rltune.reporting.report import write
 
-        return write(page_of(self, axis), Path(folder).expanduser())
+        return write(page_of(self, axis), Path(folder).expanduser(), flag="--out")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; a number that is not finite becomes null."""

@@ -34,8 +34,10 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
     )
 
 
-def write(page: Page, folder: Path, *, pictures: bool = True) -> Path:
+def write(page: Page, folder: Path, *, pictures: bool = True, flag: str = "--storage-path") -> Path:
     """Write index.html, summary.md and a PNG of each figure; return the page.
+
+    ``flag`` is the one that names the folder.
 
     Raises:
         UserError: the folder is a file, or may not be written.
@@ -43,7 +45,7 @@ def write(page: Page, folder: Path, *, pictures: bool = True) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise storage_error(error, folder) from error
+        raise storage_error(error, folder, flag) from error
     if pictures:
         for chart in page.charts:
             chart.save(folder)
