@@ -29,6 +29,8 @@ PATIENCE = 60.0  # seconds that the last copy may take to succeed
 STUDY = "study.db"
 SNAPSHOT = ".mirror-"
 PROBE = ".rltune-was-here"
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+FORMS = "write s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, or a folder"
 OWNER = ".owner"  # who drives the run; as fresh as the last copy
 FORGOTTEN = 4 * EVERY  # seconds after which an owner is taken for dead
 
@@ -48,6 +50,9 @@ def split_storage(storage: str | os.PathLike[str]) -> tuple[str, str | None]:
     """
     text = os.fspath(storage)
     if not is_uri(text):
+        if found := re.match(rf"({'|'.join(SCHEMES)}):/*", text):
+            right = f"{found[1]}://{text[found.end() :]}"
+            raise UserError(f"storage {text!r} is no folder, nor a URI; write {right!r}.")
         return text, None
     Remote(text).check()
     return STORAGE, text
@@ -73,6 +78,13 @@ def refuse_key(uri: str) -> None:
         )
 
 
+def _impatient(uri: str) -> str:
+    """Return a URI with which Google's storage gives up after half a minute, not after 15."""
+    if not uri.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={PATIENCE / 2:g}"
+
+
 class Remote:
     """A folder on a storage.
 
@@ -82,15 +94,18 @@ class Remote:
     """
 
     def __init__(self, uri: str) -> None:
-        from pyarrow import ArrowException
+        from pyarrow import ArrowException, ArrowInvalid
         from pyarrow.fs import FileSystem
 
         self.uri = uri
         refuse_key(uri)
         try:
-            self._system, self._root = FileSystem.from_uri(uri)
+            self._system, self._root = FileSystem.from_uri(_impatient(uri))
         except (ArrowException, ValueError, OSError, ImportError) as error:
-            raise UserError(f"storage {uri!r} can't be used: {_line(error)}") from None
+            hint = f"; {FORMS}" if isinstance(error, ArrowInvalid) else ""
+            raise UserError(f"storage {uri!r} can't be used: {_line(error)}{hint}") from None
+        if not self._root.strip("/"):
+            raise UserError(f"storage {uri!r} names no bucket or folder; {FORMS}.")
 
     def check(self) -> None:
         """Write a file, and delete it."""
@@ -142,9 +157,11 @@ class Remote:
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
+        from pyarrow import ArrowException
+
         try:
             yield
-        except OSError as error:
+        except (OSError, ArrowException) as error:
             raise StorageError(f"{self.uri} {what}: {_line(error)}") from error
 
 

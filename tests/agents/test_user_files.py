@@ -21,9 +21,14 @@ def test_a_regular_file_is_replaced_wholly_or_not_at_all(tmp_path):
     path = tmp_path / "file.yaml"
     write(path, "old")
     assert path.read_text() == "old"
-    with pytest.raises(RuntimeError), file_of_user(path, "-o") as file:
-        file.write_text("half")
-        raise RuntimeError
+
+    def fail() -> None:
+        with file_of_user(path, "-o") as file:
+            file.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert path.read_text() == "old"
     write(path)
     assert path.read_text() == "new"

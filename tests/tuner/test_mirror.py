@@ -19,7 +19,7 @@ from pyarrow.fs import FileSystem
 from rltune import mirror
 from rltune.agents.errors import StorageError, UserError
 from rltune.cli import main
-from rltune.mirror import Mirror, Remote, below, fetch
+from rltune.mirror import Mirror, Remote, below, fetch, is_uri
 from searching import check_history, search
 
 
@@ -182,6 +182,11 @@ def test_a_run_that_is_driven_elsewhere_is_not_taken(tmp_path: Path) -> None:
         ("nonsense://bucket/x", "can't be used"),
         ("s3://key:secret@bucket/x", "must not hold a key"),
         ("file:///proc/nowhere", "did not"),
+        ("s3://", "names no bucket or folder; write s3://BUCKET/FOLDER"),
+        ("gs://", "names no bucket or folder; write s3://BUCKET/FOLDER"),
+        ("file:///", "names no bucket or folder"),
+        ("s3:/bucket/x", "write 's3://bucket/x'"),
+        ("gs:bucket", "write 'gs://bucket'"),
         pytest.param(
             "s3://bucket/x?scheme=http&endpoint_override=127.0.0.1%3A9",
             "can't be listed|did not",
@@ -205,7 +210,8 @@ def test_mistakes_get_a_sentence(
     said = capsys.readouterr().err
     assert re.search(words, said)
     assert "secret@" not in said
-    assert main(["fetch", uri, "--storage-path", str(tmp_path)]) == 2
+    if is_uri(uri):
+        assert main(["fetch", uri, "--storage-path", str(tmp_path)]) == 2
 
 
 def test_a_train_is_copied_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
