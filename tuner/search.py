@@ -21,7 +21,7 @@ from rltune.runs import Run
 from rltune.scales import check_together, completed, environments, is_suite
 from rltune.space import Space
 from rltune.space_choice import choose_space, named_agent
-from rltune.spec import SearchSpec, parse_duration
+from rltune.spec import DEFAULT_TRIALS, SearchSpec, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rltune.dimensions import Dimension
     from rltune.reporting.charts import Chart
 
-DEFAULT_TRIALS = 20
 SCREENS = ("auto", "live", "plain", "none")
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 

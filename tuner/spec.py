@@ -20,6 +20,7 @@ from rltune.untrusted import from_dict
 FIRST_SEED = 0
 FIRST_TEST_SEED = 100
 EXTRA_SEEDS = 2  # times the planned test seeds, at most
+DEFAULT_TRIALS = 60  # so many it takes to tell what matters from noise (docs/importances.md)
 # An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
 MAX_STEPS_PER_ITERATION = 10_000
 
@@ -33,7 +34,7 @@ class SearchSpec(Tracking):
     space: dict[str, Any]
     budget: int
     env_kwargs: dict[str, Any] = field(default_factory=dict)
-    trials: int | None = 20
+    trials: int | None = DEFAULT_TRIALS
     time_limit: float | None = None
     seed: int = 0
     seeds: str | int = 1

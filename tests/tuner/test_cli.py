@@ -17,7 +17,7 @@ from rltune.cli.flags import parse_flags
 GOOD = {"agent": "ppo", "budget": 1000, "space": {"learning_rate": {"log": [1e-5, 1e-2]}}}
 
 
-TAKEN = "The environment is CartPole-v1, as ppo.yaml says; --env ID takes another."
+TAKEN = "The environment is Pendulum-v1, as ppo.yaml says; --env ID takes another."
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -140,9 +140,10 @@ def test_the_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_search_needs_no_more_than_a_space(
     folder: Path, capsys: pytest.CaptureFixture[str], line: str, said: list[str]
 ) -> None:
+    env = "CartPole-v1" if "--env" in line else "Pendulum-v1"
     assert main([*line.split(), "--dry-run"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("ppo on CartPole-v1: 20 trials of 100,000 env_steps\n")
+    assert captured.out.startswith(f"ppo on {env}: 60 trials of 50,000 env_steps\n")
     lines = captured.err.splitlines()
     assert len(lines) == len(said)
     assert all(line.startswith(text) for line, text in zip(lines, said, strict=True))

@@ -75,7 +75,7 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     how = run.add_argument_group("how it is searched")
     how.add_argument(
         "--trials", "--n-trials", "--num-samples",
-        type=_whole, metavar="N", help="default: 20; of pbt and pb2: 8",
+        type=_whole, metavar="N", help="default: 60; of pbt and pb2: 8",
     )  # fmt: skip
     how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
     how.add_argument(
