@@ -297,8 +297,8 @@ class Agent:
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
         """Train until ``env_steps`` reaches ``until``; many small calls equal one large one.
 
-        It may stop between two updates. At ``total_timesteps`` the last rollout is completed, so
-        the last update is not lost.
+        It may stop between two updates. At ``total_timesteps`` the last rollout ends, however
+        short it is, and is learned from.
 
         Args:
             until: env_steps, counted from the start of the training
@@ -379,6 +379,19 @@ class Agent:
         # Many environments must not mean fewer updates for each of their steps.
         while progress.since_update >= self.algorithm.update_every and not progress.diverged:
             progress.since_update -= self.algorithm.update_every
+            self._update(tally)
+        if progress.env_steps >= self.total_timesteps:
+            self._end_rollout(tally)
+
+    def _end_rollout(self, tally: _Tally) -> None:
+        """Learn from an unfinished rollout: no steps are left to fill it."""
+        progress = self._progress
+        end_rollout = getattr(self.memory, "end_rollout", None)
+        if not self.algorithm.on_policy or progress.since_update == 0 or end_rollout is None:
+            return
+        if progress.diverged is None:
+            end_rollout()
+            progress.since_update = 0
             self._update(tally)
 
     def _remember(self, acted_on: Array, action: Array, step: Transition) -> None:

@@ -26,7 +26,12 @@ class Spaces:
 
 
 class Memory(Protocol):
-    """Where the loop puts the steps and where ``update`` finds them."""
+    """Where the loop puts the steps and where ``update`` finds them.
+
+    One of rollouts may have a method ``end_rollout()``, too: what it holds is all that there will
+    be. The loop calls it before the last update, when the training's env_steps are used up. Without
+    the method, the last rollout is filled beyond them.
+    """
 
     def add(
         self,

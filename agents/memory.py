@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rltune.agents.algorithm import Spaces
 
 Array = NDArray[Any]
+_ROWS = ("obs", "action", "reward", "terminated", "truncated", "valid")
 
 
 class RolloutMemory:
@@ -42,20 +43,33 @@ class RolloutMemory:
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
         self.valid = np.zeros(rows, np.bool_)
+        self._whole: dict[str, Array] = {name: getattr(self, name) for name in _ROWS}
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
+        vars(self).update(self._whole)
         self.position = 0
         self.final_index: list[tuple[int, int]] = []  # (step, env) of the kept successors
         self.final_obs: list[Array] = []
+        self._next_obs: Array | None = None
 
     interrupt = clear  # a rollout whose episodes are gone can't be completed
 
     @property
     def full(self) -> bool:
         """Whether the rollout is complete."""
-        return self.position == self.n_steps
+        return self.position == len(self.reward)
+
+    def end_rollout(self) -> None:
+        """End the rollout here: until it is cleared, the arrays have only the steps so far."""
+        if self.full or self._next_obs is None:
+            return
+        for name in _ROWS:
+            setattr(self, name, getattr(self, name)[: self.position])
+        last = self.position - 1
+        kept = {env for step, env in self.final_index if step == last}
+        self._keep(last, [n for n in range(len(self._next_obs)) if n not in kept], self._next_obs)
 
     def add(
         self,
@@ -70,7 +84,7 @@ class RolloutMemory:
     ) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
         t = self.position
-        if t == self.n_steps:
+        if self.full:
             raise RuntimeError("the rollout is full: update() has to clear it first")
         self.obs[t] = obs
         self.action[t] = action
@@ -79,6 +93,7 @@ class RolloutMemory:
         self.truncated[t] = truncated
         self.valid[t] = valid
         self.position = t + 1
+        self._next_obs = next_obs
         if self.full:
             self._keep(t, range(len(obs)), next_obs)
         elif truncated.any():
@@ -91,8 +106,7 @@ class RolloutMemory:
     def state_dict(self) -> dict[str, Any]:
         """Return the filled part as tensors."""
         state: dict[str, Any] = {
-            name: torch.from_numpy(getattr(self, name)[: self.position].copy())
-            for name in ("obs", "action", "reward", "terminated", "truncated", "valid")
+            name: torch.from_numpy(getattr(self, name)[: self.position].copy()) for name in _ROWS
         }
         finals = np.array(self.final_obs, self.obs.dtype)
         return {**state, "final_index": self.final_index, "final_obs": torch.from_numpy(finals)}
@@ -100,7 +114,7 @@ class RolloutMemory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
         self.position = len(state["obs"])
-        for name in ("obs", "action", "reward", "terminated", "truncated", "valid"):
+        for name in _ROWS:
             getattr(self, name)[: self.position] = state[name].numpy()
         self.final_index = [(int(t), int(env)) for t, env in state["final_index"]]
         self.final_obs = list(state["final_obs"].numpy())

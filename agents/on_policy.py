@@ -31,10 +31,17 @@ class Rollout(NamedTuple):
         return Rollout(*(tensor.index_select(0, index) for tensor in self))
 
     def sequences(self, n_envs: int, length: int) -> Rollout:
-        """Return sequences of consecutive steps of one environment: (sequences, length, ...)."""
+        """Return sequences of consecutive steps of one environment: (sequences, length, ...).
+
+        What is left of a rollout that was cut, and is no whole sequence, is left out; of one that
+        is shorter than a sequence, all is one.
+        """
+        steps_each = len(self.advantage) // n_envs
+        length = min(length, steps_each)
+        n_rows = steps_each // length * length * n_envs
 
         def cut(rows: Tensor) -> Tensor:
-            steps = rows.view(-1, length, n_envs, *rows.shape[1:])
+            steps = rows[:n_rows].view(-1, length, n_envs, *rows.shape[1:])
             return steps.transpose(1, 2).flatten(0, 1)
 
         return Rollout(*(cut(tensor) for tensor in self))

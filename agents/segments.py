@@ -58,6 +58,7 @@ class SegmentMemory:
         self.cut = np.zeros(rows, np.bool_)
         self.valid = np.zeros(rows, np.bool_)
         self.final_obs: dict[tuple[int, int, int], Array] = {}  # by (rollout, env, step)
+        self._next_obs: Array | None = None  # what followed the last step
         self.slot = 0  # the rollout that is being filled
         self.position = 0  # its step to be written next
         self.kept = 0  # rollouts that can be sampled
@@ -98,7 +99,21 @@ class SegmentMemory:
             self.final_obs[slot, env, t] = next_obs[env].copy()
         if last:
             self.obs[slot, :, t + 1] = next_obs
+        self._next_obs = next_obs
         self.position = t + 1
+
+    def end_rollout(self) -> None:
+        """End the rollout here: the steps that it lacks are never learned from."""
+        slot, t, follows = self.slot, self.position, self._next_obs
+        if follows is None or t == self.n_steps:
+            return
+        for env in np.flatnonzero(~self.terminated[slot, :, t - 1]).tolist():
+            self.cut[slot, env, t - 1] = True
+            self.final_obs[slot, env, t - 1] = follows[env].copy()
+        for array in (self.action, self.reward, self.terminated, self.cut, self.valid):
+            array[slot, :, t:] = 0
+        self.obs[slot, :, t:] = follows[:, None]
+        self.position = self.n_steps
 
     @property
     def fresh_obs(self) -> Array:
@@ -122,6 +137,7 @@ class SegmentMemory:
     def interrupt(self) -> None:
         """Forget the rollout that is being filled."""
         self.position = 0
+        self._next_obs = None
         for key in [key for key in self.final_obs if key[0] == self.slot]:
             del self.final_obs[key]
 

@@ -40,7 +40,7 @@ def learning_front(run: Run) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     table = run.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
-    seen = [(p, -value, trial) for trial, p, value, _ in reports(history, spec, complete)]
+    seen = [(p, -value, trial) for trial, p, value, *_ in reports(history, spec, complete)]
     tests = history[history["role"] == "test"].dropna(subset=["eval_return"])
     rows: list[dict[str, Any]] = []
     for point, loss, trial in sorted(seen):

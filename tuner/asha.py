@@ -2,8 +2,12 @@
 
 `ASHA` is the stopping variant of Li et al., "A System for Massively Parallel Hyperparameter
 Tuning" (MLSys 2020), made safe for noisy learners: a rung stops no one before enough trials have
-reached it, ties go on, NaN is stopped and never recorded, and the rungs are rebuilt from the study
-(`restore`), so a search that was killed decides like one that was not.
+reached it, NaN is stopped and never recorded, and the rungs are rebuilt from the study (`restore`),
+so a search that was killed decides like one that was not.
+
+Equal values are put in an order: by the return of training episodes, then by chance, which depends
+on the trial's number alone. Where many trials are at the floor (-500 on Acrobot), a rung would
+otherwise stop nobody.
 
 A weakness that asynchronous halving has by design: who reaches a rung early is judged among few, so
 early arrivals get through more easily than late ones. `min_population` makes that kinder still: the
@@ -16,9 +20,10 @@ from __future__ import annotations
 
 import bisect
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rltune.agents.errors import UserError, unknown
 from rltune.formats import rung_at
@@ -113,11 +118,17 @@ class Scheduler(Protocol):
     """
 
     def decide(
-        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+        self,
+        trial: int,
+        env_steps: int,
+        value: float | None,
+        standard_error: float = 0.0,
+        training: float | None = None,
     ) -> str:
         """Return "continue" or "stop".
 
-        ``standard_error`` says how far the value may be off by the luck of its seeds.
+        ``standard_error`` says how far the value may be off by the luck of its seeds; ``training``
+        is the mean return of the latest training episodes, which decides between equal values.
         """
 
     def stretch(self, trial: int) -> Stretch | None:
@@ -131,8 +142,10 @@ class Scheduler(Protocol):
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
 
-    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
-        """Start over from what the study knows."""
+    def restore(
+        self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
+    ) -> None:
+        """Start over from what the study knows; ``training`` as in `decide`, where it is known."""
 
     def table(self) -> list[Rung]:
         """Return the rungs, smallest budget first."""
@@ -146,7 +159,12 @@ class NoScheduler(Scheduler):
     """Lets every trial run its full budget."""
 
     def decide(
-        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+        self,
+        trial: int,
+        env_steps: int,
+        value: float | None,
+        standard_error: float = 0.0,
+        training: float | None = None,
     ) -> str:
         """Return "continue"."""
         return "continue"
@@ -155,12 +173,28 @@ class NoScheduler(Scheduler):
         """Return an empty text: no one is stopped."""
         return ""
 
-    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+    def restore(
+        self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
+    ) -> None:
         """Nothing to restore."""
 
     def table(self) -> list[Rung]:
         """There are no rungs."""
         return []
+
+
+class Standing(NamedTuple):
+    """What the trials of a rung are ordered by: its value, and what decides between equal ones."""
+
+    value: float  # as if to be maximised
+    training: float  # mean return of training episodes
+    chance: float
+
+    @classmethod
+    def of(cls, trial: int, value: float, training: float | None) -> Standing:
+        """Return that of a trial."""
+        known = training is not None and math.isfinite(training)
+        return cls(value, training if known else -math.inf, random.Random(trial).random())
 
 
 class ASHA(Scheduler):
@@ -209,14 +243,20 @@ class ASHA(Scheduler):
     def _clear(self) -> None:
         # rung -> trial -> (env_steps, value), and the last report of each trial
         self._entries: dict[int, dict[int, tuple[int, float]]] = {r: {} for r in self.rungs}
-        # rung -> the values of its entries, the worst first, as if to be maximised
-        self._values: dict[int, list[float]] = {r: [] for r in self.rungs}
+        # rung -> the ranks of its entries, the worst first, and that of each trial
+        self._order: dict[int, list[Standing]] = {r: [] for r in self.rungs}
+        self._standings: dict[int, dict[int, Standing]] = {r: {} for r in self.rungs}
         self._last: dict[int, int] = {}
         self._stopped: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
 
     def decide(
-        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+        self,
+        trial: int,
+        env_steps: int,
+        value: float | None,
+        standard_error: float = 0.0,
+        training: float | None = None,
     ) -> str:
         """Take a trial's value at `env_steps` (see `clock.py`); return "continue" or "stop".
 
@@ -229,7 +269,7 @@ class ASHA(Scheduler):
             return self._stop(
                 trial, self._rung_at(env_steps), f"{value} at {env_steps:,} env_steps"
             )
-        rung = self._enter(trial, env_steps, value)
+        rung = self._enter(trial, env_steps, value, training)
         if rung is None:
             return "continue"
         if rung == self.rungs[-1]:
@@ -246,18 +286,22 @@ class ASHA(Scheduler):
         """Return why the trial was stopped; empty when it was not."""
         return self._reasons.get(trial, "")
 
-    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+    def restore(
+        self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
+    ) -> None:
         """Rebuild the rungs from the study's intermediate values, forgetting all else.
 
         Args:
             reports: trial -> {env_steps: value}
             stopped: trials that a rung has stopped, for the table
+            training: trial -> {env_steps: mean return of training episodes}, where it is known
         """
         self._clear()
         for trial, values in reports.items():
+            returns = (training or {}).get(trial, {})
             for env_steps in sorted(values):
                 if math.isfinite(values[env_steps]):
-                    self._enter(trial, env_steps, values[env_steps])
+                    self._enter(trial, env_steps, values[env_steps], returns.get(env_steps))
         for trial in stopped:
             rung = self._rung_at(self._last.get(trial, 0))
             if rung is not None:
@@ -283,7 +327,7 @@ class ASHA(Scheduler):
             Place(
                 rung=rung,
                 value=entry[1],
-                rank=self._rank(rung, entry[1]),
+                rank=self._rank(rung, trial),
                 entered=len(entries),
                 cutoff=self._cutoff(rung),
                 seconds=self._seconds_at(rung),
@@ -295,24 +339,32 @@ class ASHA(Scheduler):
     def _seconds_at(self, rung: int) -> float | None:
         return None if self.seconds is None else self.seconds * rung / self.rungs[-1]
 
-    def _rank(self, rung: int, value: float) -> int | None:
-        values = self._values[rung]
-        return 1 + len(values) - bisect.bisect_right(values, self._sign * value)
+    def _rank(self, rung: int, trial: int) -> int | None:
+        order = self._order[rung]
+        return 1 + len(order) - bisect.bisect_right(order, self._standings[rung][trial])
 
     def _shortfall(self, trial: int, rung: int, value: float | None, doubt: float) -> str | None:
         """Return why a trial that has entered the rung may not go on; None: it may."""
-        cutoff = self._cutoff(rung)
-        if cutoff is None or (
-            value is not None and self._sign * value + doubt >= self._sign * cutoff
-        ):
+        last = self._last_to_go_on(rung)
+        if last is None:
             return None
+        cutoff = self._sign * last.value
         entered = len(self._entries[rung])
+        if value is not None:
+            own = self._standings[rung][trial]
+            if own >= last or (doubt and own.value + doubt >= last.value):
+                return None
+            if own.value == last.value:
+                by = "training return" if own.training < last.training else "chance"
+                return f"{value:,.6g} like the best {self._share()} of {entered}, decided by {by}"
         worse = "no value" if value is None else f"{value:,.6g}"
         worse += f" (± {doubt:,.3g})" if doubt else ""
         sign = "<" if self._sign > 0 else ">"
         return f"{worse} {sign} {cutoff:,.6g}, the best {self._share()} of {entered}"
 
-    def _enter(self, trial: int, env_steps: int, value: float | None) -> int | None:
+    def _enter(
+        self, trial: int, env_steps: int, value: float | None, training: float | None
+    ) -> int | None:
         """Record the value; return the rung at which it has to be judged, if any."""
         last = self._last.get(trial, 0)
         rung = self._rung_at(env_steps)
@@ -326,10 +378,12 @@ class ASHA(Scheduler):
         if entry is None and env_steps < last:
             return None  # jumped over
         if value is not None:
+            standings, order = self._standings[rung], self._order[rung]
             if entry is not None:
-                self._values[rung].remove(self._sign * entry[1])
+                order.remove(standings[trial])
             self._entries[rung][trial] = (env_steps, value)
-            bisect.insort(self._values[rung], self._sign * value)
+            standings[trial] = Standing.of(trial, self._sign * value, training)
+            bisect.insort(order, standings[trial])
         return rung if env_steps >= last else None
 
     def _rung_at(self, env_steps: int) -> int | None:
@@ -337,10 +391,14 @@ class ASHA(Scheduler):
 
     def _cutoff(self, rung: int) -> float | None:
         """The worst value that goes on, or None while the rung has too few values."""
-        values = self._values[rung]
-        if len(values) < self.min_population:
+        last = self._last_to_go_on(rung)
+        return None if last is None else self._sign * last.value
+
+    def _last_to_go_on(self, rung: int) -> Standing | None:
+        order = self._order[rung]
+        if len(order) < self.min_population:
             return None
-        return self._sign * values[-math.ceil(len(values) / self.reduction_factor)]
+        return order[-math.ceil(len(order) / self.reduction_factor)]
 
     def _stop(self, trial: int, rung: int | None, reason: str) -> str:
         if rung is not None:
@@ -390,21 +448,28 @@ class Hyperband(Scheduler):
         return next(b for b, end in zip(self.brackets, self._ends, strict=True) if place < end)
 
     def decide(
-        self, trial: int, env_steps: int, value: float | None, standard_error: float = 0.0
+        self,
+        trial: int,
+        env_steps: int,
+        value: float | None,
+        standard_error: float = 0.0,
+        training: float | None = None,
     ) -> str:
         """Return "continue" or "stop"."""
-        return self.bracket_of(trial).decide(trial, env_steps, value, standard_error)
+        return self.bracket_of(trial).decide(trial, env_steps, value, standard_error, training)
 
     def reason(self, trial: int) -> str:
         """Return why the trial was stopped; empty when it was not."""
         return self.bracket_of(trial).reason(trial)
 
-    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+    def restore(
+        self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
+    ) -> None:
         """Start over from what the study knows."""
         ended = list(stopped)
         for bracket in self.brackets:
             mine = {t: values for t, values in reports.items() if self.bracket_of(t) is bracket}
-            bracket.restore(mine, [t for t in ended if self.bracket_of(t) is bracket])
+            bracket.restore(mine, [t for t in ended if self.bracket_of(t) is bracket], training)
 
     def places(self, trial: int) -> list[Place]:
         """Return how a trial stands at the rungs of its bracket, smallest budget first."""

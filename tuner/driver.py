@@ -551,6 +551,8 @@ class Driver:
                     self._end(trial, "FAIL", f"error: {error}")
                     return True
             leg.values[point] = result.objective
+            if (training := result.row.get("mean_reward")) is not None:
+                leg.training[point] = training
             self.clock.note(trial.number, seed, point, flight.seconds)
             leg.done = result.finished
             if self.plan.most > 1 or self.others.goals:
@@ -589,7 +591,8 @@ class Driver:
             entrant.settled = point
             doubt = self.noise.standard_error(point, len(values))
             at = self.clock.at(trial.number, point)
-            verdict = self.scheduler.decide(trial.number, at, trial.value, doubt)
+            training = entrant.training_at(point)
+            verdict = self.scheduler.decide(trial.number, at, trial.value, doubt, training)
             if self.view.judged(trial.number, self.scheduler.places(trial.number)):
                 self.view.set_rungs(self.scheduler.table())
             if entrant.finished:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.asha import NoScheduler, make_scheduler
+from rltune.bounds import most_env_steps
 from rltune.clock import Clock
 from rltune.costs import CostModel
 from rltune.measure import Cost, Measurement, Meter
@@ -76,6 +77,7 @@ class Forecast:
         trials: that are played; with a time limit alone, as many as fit
         runs: re-trainings of the tournament
         env_steps: of trials and re-trainings
+        most_env_steps: that they can take; None: a time limit alone ends the search
         trial: wall seconds of a full trial of a configuration of the space
         cpu, gpu: seconds of processors and of graphics cards; the latter are held, used or not
         wall: from the command to the answer, on these resources
@@ -91,6 +93,7 @@ class Forecast:
     trials: int
     runs: About
     env_steps: About
+    most_env_steps: int | None
     trial: About
     cpu: About
     gpu: About
@@ -162,6 +165,7 @@ def forecast(
         trials=trials,
         runs=About.of(runs, 0.0),
         env_steps=About.of(steps, 0.0),
+        most_env_steps=most_env_steps(spec, space, starts),
         trial=About.of(wall[:, -1], 0.0),
         cpu=About.of(cpus, error),
         gpu=_times(wall_about, spec.gpus_per_trial * slots),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ParetoASHA(ASHA):
     """At each rung, lets the best `1 / reduction_factor` go on: whole fronts, then spread ones.
 
-    Whoever has the same values as one that goes on goes on, too.
+    Between twins, which have the same values, the same decides as in `ASHA`.
 
     Args:
         rungs, reduction_factor, min_population: as in `ASHA`
@@ -46,7 +46,7 @@ class ParetoASHA(ASHA):
         """Several objectives have no cutoff."""
         return None
 
-    def _rank(self, rung: int, value: float) -> None:
+    def _rank(self, rung: int, trial: int) -> None:
         """Several objectives have no order."""
 
     def _shortfall(self, trial: int, rung: int, value: float | None, doubt: float) -> str | None:
@@ -56,14 +56,18 @@ class ParetoASHA(ASHA):
         if value is None:
             return "no value"
         values = self.others.values
-        points = {t: (one, *values[t][steps]) for t, (steps, one) in entries.items()}
+        standings = self._standings[rung]
+        # Of twins, the earlier one is selected first.
+        trials = sorted(entries, key=lambda t: standings[t], reverse=True)
+        points = {t: (entries[t][1], *values[t][entries[t][0]]) for t in trials}
         points[trial] = (value + doubt, *points[trial][1:])
         minimize = [False, *(goal.minimize for goal in self.others.goals)]
         everyone = list(points.values())
         go_on = math.ceil(len(everyone) / self.reduction_factor)
-        if points[trial] in [everyone[i] for i in select(everyone, minimize, go_on)]:
+        own = trials.index(trial)
+        if own in select(everyone, minimize, go_on):
             return None
-        front = ranks(everyone, minimize)[list(points).index(trial)]
+        front = ranks(everyone, minimize)[own]
         place = "on the front, in a dense part of it" if front == 0 else f"{front} fronts behind"
         place = "one front behind" if front == 1 else place
         return f"{place}, not in the best {self._share()} of {len(everyone)}"

@@ -218,7 +218,9 @@ class PBT(NoScheduler):
         self.seed = seed
         self.quantile = quantile
 
-    def restore(self, reports: Reports, stopped: Iterable[int] = ()) -> None:
+    def restore(
+        self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
+    ) -> None:
         """Put what the study says was taken over in its place: maybe a kill has hindered it."""
         for trial in self.study.trials():
             taken = self._taken(trial.number, trial.attrs.get("stretch", 0))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltune.against import goals_of
 from rltune.agents.config import config_dict
+from rltune.bounds import may_exceed, most_env_steps
 from rltune.deadlines import Deadlines, TournamentTime
 from rltune.formats import count, duration, plural, rung_at, settings
 from rltune.learners import config_class, learns_nothing
@@ -88,12 +89,14 @@ def plan_lines(
             f"tournament: up to {finalists} finalists, each re-trained on seeds "
             f"{spec.first_test_seed} to {spec.first_test_seed + spec.test_seeds - 1}",
         ]
-    most = (spec.trials or 0) * spec.budget * spec.seed_plan(rungs).most
-    if spec.tournament:
-        most += (spec.finalists + len(starts)) * spec.test_seeds * spec.budget
-    if spec.trials:
-        lines.append(f"at most {count(most)} env_steps in all; stopped trials take less")
+    if (most := most_env_steps(spec, space, starts)) is not None:
+        lines.append(f"{_at_most(spec, most)}; stopped trials take less")
     return [*lines, "", f"run directory: {folder}", f"to run it: {command}"]
+
+
+def _at_most(spec: SearchSpec, most: int) -> str:
+    beyond = ", and the rest of each training's last rollout" if may_exceed(spec) else ""
+    return f"at most {most:,} env_steps in all{beyond}"
 
 
 def _seeds(plan: SeedPlan) -> str:
@@ -132,6 +135,8 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
     lines.append(_row("wall time", found.wall, duration))
     workers = f"{plural(found.slots, 'worker')} of {found.memory_each / 1e9:.2g} GB"
     lines.append(f"  {'memory':<12} {f'{found.memory / 1e9:.2g} GB':>10}    {workers}")
+    if found.most_env_steps is not None:
+        lines.append(f"  {_at_most(spec, found.most_env_steps)}")
     if found.money is not None:
         lines.append(_row("money", found.money, lambda value: f"{value:,.2f}"))
     lines.append("")

@@ -8,6 +8,7 @@ one.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -137,12 +138,14 @@ def replay(
     seen: dict[int, tuple[int, float]] = {}
     stopped: dict[int, int] = {}
     clock = Clock.of(spec, options, read_history=recorded.history)
-    for trial, point, value, standard_error in reports(recorded.history(), spec, complete, others):
+    for report in reports(recorded.history(), spec, complete, others):
+        trial, point, value, standard_error, training = report
         last[trial] = point
         if trial in stopped:
             continue
         seen[trial] = (point, value)
-        if judge.decide(trial, clock.at(trial, point), value, standard_error) == "stop":
+        at = clock.at(trial, point)
+        if judge.decide(trial, at, value, standard_error, training) == "stop":
             stopped[trial] = point
     for trial in complete:  # there was nothing left to stop
         if stopped.get(trial) == last.get(trial):
@@ -195,15 +198,16 @@ def reports(
     spec: SearchSpec,
     complete: Collection[int],
     others: Others | None = None,
-) -> Iterator[tuple[int, int, float, float]]:
-    """Yield (trial, point, objective, its standard error) as the driver judged them, in order.
+) -> Iterator[tuple[int, int, float, float, float | None]]:
+    """Yield (trial, point, objective, its standard error, training return) as they were judged.
 
-    ``others`` knows the values of the other objectives by then.
+    They come in order, as the driver saw them. ``others`` knows the values of the other objectives
+    by then.
     """
     others = others or Others()
     plan = spec.seed_plan(rungs_of(spec))
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
-    results: list[tuple[float, int, int, int, float, bool, list[float]]] = []
+    results: list[tuple[float, int, int, int, float, bool, list[float], float]] = []
     legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
     for (trial, seed), mine in legs:
         records = mine.to_dict("records")
@@ -213,16 +217,37 @@ def reports(
             done = trial in complete and n == len(points)
             objective = objective_of(returns[:n], spec.objective)
             measured = others.measure(records[n - 1])
-            results.append((timestamp, trial, seed, points[n - 1], objective, done, measured))
+            training = _number(records[n - 1].get("mean_reward"))
+            results.append(
+                (timestamp, trial, seed, points[n - 1], objective, done, measured, training)
+            )
     entrants: dict[int, Entrant] = {}
     noise = SeedNoise()
-    for _, trial, seed, point, objective, done, measured in sorted(results):
+    for _, trial, seed, point, objective, done, measured, training in sorted(results):
         entrant = entrants.setdefault(trial, Entrant(plan))
         leg = entrant.leg(seed)
         leg.values[point], leg.measured[point], leg.done = objective, measured, done
+        if math.isfinite(training):
+            leg.training[point] = training
         noise.learn(trial, entrant)
         while not entrant.finished and (due := entrant.due()) is not None:
             at, values = due
             entrant.settled = at
             others.judge(trial, entrant, at)
-            yield trial, at, judged(values, spec.over_seeds), noise.standard_error(at, len(values))
+            value, doubt = judged(values, spec.over_seeds), noise.standard_error(at, len(values))
+            yield trial, at, value, doubt, entrant.training_at(at)
+
+
+def training_returns(history: pd.DataFrame, spec: SearchSpec) -> dict[int, dict[int, float]]:
+    """Return trial -> {point: mean return of training episodes}, of what has been judged."""
+    found: dict[int, dict[int, float]] = {}
+    if len(history) and "eval_return" in history:
+        for trial, point, _, _, training in reports(history, spec, ()):
+            if training is not None:
+                found.setdefault(trial, {})[point] = training
+    return found
+
+
+def _number(value: float | None) -> float:
+    """Return the value; NaN where there is none."""
+    return math.nan if value is None else value

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 BEST = 3  # how many of the best count as good ones
 BY_CHANCE = 200  # orders by chance
 
-Reports = list[tuple[int, float, float]]  # point, value, standard error
+# point, value, standard error, training return
+Reports = list[tuple[int, float, float, float | None]]
 
 
 @dataclass(frozen=True)
@@ -251,12 +252,12 @@ def _train(
     """Return the recorded trial as the scheduler makes it end, at a place in another study."""
     trial, known = pool.trials[number], dict[int, float]()
     state = trial.state
-    for point, value, standard_error in pool.reports[number]:
+    for point, value, standard_error, training in pool.reports[number]:
         known[point] = value
         last = point == pool.reports[number][-1][0]
         at = pool.clock.at(number, point)
         # A complete trial has nothing left to stop.
-        if scheduler.decide(place, at, value, standard_error) == "stop" and not (
+        if scheduler.decide(place, at, value, standard_error, training) == "stop" and not (
             last and state == TrialState.COMPLETE
         ):
             state = TrialState.PRUNED

@@ -7,6 +7,7 @@ are left out.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Mapping
@@ -74,6 +75,12 @@ def parse_suite(env: str, flag: str = "--env") -> list[Scale]:
     if len(set(names)) < len(names):
         raise UserError(f"{flag} {env}: an environment comes twice.")
     return scales
+
+
+def shares(total: int, parts: int) -> list[int]:
+    """Return how many of ``total`` env_steps each of so many environments has."""
+    ends = [total * k // parts for k in range(parts + 1)]
+    return [end - start for start, end in itertools.pairwise(ends)]
 
 
 def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:

@@ -321,6 +321,7 @@ def drive(
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
     from rltune.pbt import NAMES, make_population, rungs_of
+    from rltune.replayed import training_returns
     from rltune.samplers import silent_log
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
@@ -355,7 +356,9 @@ def drive(
                 scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
             history = HistoryWriter(run.path)
             clock = Clock.of(spec, read_history=lambda: read_history(run.path))
-            scheduler.restore(clock.reports(study.reports()), study.stopped())
+            known = study.reports()
+            training = training_returns(read_history(run.path), spec) if known else {}
+            scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))
             plan = spec.seed_plan(rungs_of(spec))
             health = make_health(spec) if spec.stop_rules else None
             if health and (going_on := [asked.number for asked in study.unfinished()]):

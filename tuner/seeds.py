@@ -107,6 +107,7 @@ class Leg:
         seconds: of its training and evaluation
         objective_mean: of all its evaluations
         measured: point -> what its evaluation said of the other objectives (`against.py`)
+        training: point -> mean return of the training episodes before it, once some have ended
     """
 
     values: dict[int, float] = field(default_factory=dict)
@@ -115,6 +116,7 @@ class Leg:
     seconds: float = 0.0
     objective_mean: float | None = None
     measured: dict[int, list[float]] = field(default_factory=dict)
+    training: dict[int, float] = field(default_factory=dict)
 
     @property
     def last(self) -> float | None:
@@ -195,6 +197,13 @@ class Entrant:
                 return point, values
         return None
 
+    def training_at(self, point: int) -> float | None:
+        """Return the mean return of its training episodes there, over its legs; None: unknown."""
+        legs = [self.leg(seed) for seed in self.plan.seeds_at(point)]
+        at = [(leg, leg.point_at(point)) for leg in legs]
+        known = [leg.training[p] for leg, p in at if p is not None and p in leg.training]
+        return sum(known) / len(known) if known else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the legs in plain types."""
         return {str(seed): asdict(leg) for seed, leg in self.legs.items()}
@@ -206,7 +215,7 @@ class Entrant:
         for seed, leg in data.items():
             by_point = {
                 name: {int(point): value for point, value in leg.get(name, {}).items()}
-                for name in ("values", "measured")
+                for name in ("values", "measured", "training")
             }
             legs[int(seed)] = Leg(**{**leg, **by_point})
         return cls(plan, legs, settled)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from rltune.agents import checkpoint
 from rltune.agents.agent import Chunk, Episode, Evaluation
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
-from rltune.scales import check_together, parse_suite
+from rltune.scales import check_together, parse_suite, shares
 
 if TYPE_CHECKING:
     from rltune.learners import OneAgent
@@ -51,13 +50,13 @@ class SuiteAgent:
         self.env_kwargs: dict[str, Any] = {}
         self.scales = parse_suite(env)
         self.extra: dict[str, Any] = {}
-        shares = _shares(int(total_timesteps), len(self.scales))
+        parts = shares(int(total_timesteps), len(self.scales))
         self.members: list[OneAgent] = [
             one_agent_type(algorithm)(
                 algorithm, scale.env, config,
                 total_timesteps=share, seed=seed, device=device, controls=controls,
             )
-            for scale, share in zip(self.scales, shares, strict=True)
+            for scale, share in zip(self.scales, parts, strict=True)
         ]  # fmt: skip
 
     @property
@@ -87,7 +86,7 @@ class SuiteAgent:
 
     @total_timesteps.setter
     def total_timesteps(self, total: int) -> None:
-        for member, share in zip(self.members, _shares(total, len(self.members)), strict=True):
+        for member, share in zip(self.members, shares(total, len(self.members)), strict=True):
             member.total_timesteps = share
 
     @property
@@ -226,11 +225,6 @@ class SuiteAgent:
         """Close all environments."""
         for member in self.members:
             member.close()
-
-
-def _shares(total: int, parts: int) -> list[int]:
-    ends = [total * k // parts for k in range(parts + 1)]
-    return [end - start for start, end in itertools.pairwise(ends)]
 
 
 def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

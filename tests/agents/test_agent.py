@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents import Agent, Controls, UserError
+from rltune.agents.algorithm import Spaces
+from rltune.agents.memory import RolloutMemory
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 2, "net_arch": [8], **RAW}
@@ -134,8 +136,57 @@ def test_evaluation_is_cut_off_after_max_steps() -> None:
     assert make("Pendulum-v1").evaluate(2, max_steps=7).lengths == [7, 7]
 
 
-def test_the_last_rollout_is_completed_at_total_timesteps() -> None:
-    agent = make(total=100)  # rollouts of 32
+LAST = {
+    "ppo": {"batch_size": 8, "n_epochs": 2},
+    "ppo minibatches": {"n_minibatches": 4},
+    "ppo lstm": {"batch_size": 8, "lstm_size": 4},
+    "ppo sequences": {"batch_size": 8, "lstm_size": 4, "sequence_length": 8},
+    "a2c": {},
+    "a2c lstm": {"lstm_size": 4},
+    "trpo": {},
+    "acer": {"replay_start": 32},
+}
+
+
+@pytest.mark.parametrize("kind", LAST)
+@pytest.mark.parametrize("total", [100, 97])  # rollouts of 32; two environments
+def test_the_last_rollout_is_cut_to_what_is_left(kind: str, total: int) -> None:
+    config = {"n_envs": 2, "n_steps": 16, "net_arch": [8], **RAW, **LAST[kind]}
+    agent = Agent(kind.split()[0], "CartPole-v1", config, total_timesteps=total, device="cpu")
+    assert agent.learn(96).updates == 3
+    last = agent.learn(total)
+    assert last.env_steps == 2 * math.ceil(total / 2)
+    assert last.updates == 1
+    assert last.diverged is None
+    assert agent.finished
+    assert agent.learn(total).updates == 0
+    agent.total_timesteps = 160  # what comes then is a whole rollout again
+    assert agent.learn(160).updates == 2
+
+
+def test_a_rollout_that_is_cut_resumes_bit_equal(tmp_path: Path) -> None:
+    whole, first = make(total=340), make(total=340)
+    for until in (100, 333, 340):
+        whole.learn(until)
+    first.learn(333)
+    first.save(tmp_path / "a.pt")
+    second = Agent.load(tmp_path / "a.pt", device="cpu")
+    second.learn(340)
+    assert second.env_steps == whole.env_steps == 340
+    assert torch.equal(parameters(second), parameters(whole))
+
+
+class FixedMemory(RolloutMemory):
+    """One that somebody wrote who knew of whole rollouts alone."""
+
+    end_rollout = None  # type: ignore[assignment]
+
+
+def test_a_memory_that_cannot_be_cut_is_filled() -> None:
+    agent = make(total=100)
+    made = agent.memory
+    spaces = Spaces(agent._envs.single_observation_space, agent._envs.single_action_space, 2)
+    agent.memory = FixedMemory(made.n_steps, spaces, (), np.int64)  # type: ignore[attr-defined]
     assert agent.learn(90).env_steps == 90
     assert agent.learn(100).env_steps == 128
     assert agent.learn(100).env_steps == 128

@@ -43,6 +43,24 @@ def test_rows_and_the_successors_that_matter() -> None:
     assert memory.final_index == []
 
 
+def test_a_rollout_may_end_early() -> None:
+    memory = make()
+    for t, truncated in enumerate([(True, False), (False, True)]):
+        add(memory, t, truncated)
+    memory.end_rollout()
+    assert memory.full
+    assert memory.reward.tolist() == [[0, 1], [2, 3]]
+    assert sorted(memory.final_index) == [(0, 0), (1, 0), (1, 1)]
+    assert sorted(float(obs[0]) for obs in memory.final_obs) == [100, 102, 103]
+    memory.clear()
+    for t in range(4):
+        add(memory, t)
+    assert memory.full
+    memory.end_rollout()  # nothing is missing
+    assert memory.reward.shape == (4, 2)
+    assert memory.final_index == [(3, 0), (3, 1)]
+
+
 def test_images_stay_bytes() -> None:
     assert make(np.uint8).obs.dtype == np.uint8
 

@@ -182,3 +182,26 @@ def test_images_are_kept_as_bytes() -> None:
     assert segments.obs.dtype == segments.final_obs.dtype == torch.uint8
     assert segments.obs[0, :, 0, 0, 0].tolist() == [0, 1, 2, 3, 103]
     assert segments.final_obs[:, 0, 0, 0].tolist() == [101] * N_ENVS
+
+
+def test_a_rollout_that_ends_early_is_bootstrapped_there() -> None:
+    world, memory = World(3), make()
+    world.rollouts(memory, 1)
+    world.step(memory)
+    world.step(memory)
+    memory.end_rollout()
+    memory.keep(world.mu(memory.fresh_obs))
+    segments = memory.newest(CPU)
+    finals = dict(zip(segments.final_index.tolist(), segments.final_obs, strict=True))
+    assert not segments.valid[:, 2:].any()
+    for env in range(N_ENVS):
+        for i in (0, 1):
+            true = world.true[env, N_STEPS + i]
+            assert segments.valid[env, i] == true["valid"]
+            cut = not true["terminated"] and (i == 1 or true["truncated"])
+            assert segments.cut[env, i] == cut
+            if cut:
+                np.testing.assert_array_equal(finals[env * N_STEPS + i], true["next_obs"])
+    world.time = 2 * N_STEPS
+    world.rollouts(memory, 1)
+    world.check(memory.newest(CPU))

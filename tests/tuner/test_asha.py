@@ -40,9 +40,39 @@ def test_the_best_third_goes_on_and_the_reason_says_so():
     assert asha.reason(9) == ""
 
 
-def test_ties_with_the_cutoff_go_on():
-    asha = ASHA([10, 100], min_population=1)
-    assert decide_all(asha, [500.0] * 20, 10) == ["continue"] * 20
+def test_equal_values_do_not_let_everybody_through():
+    asha = ASHA([10, 100])
+    verdicts = decide_all(asha, [-500.0] * 200, 10)
+    assert verdicts[:4] == ["continue"] * 4
+    assert 0.25 < verdicts.count("continue") / 200 < 0.42  # early ones get through more easily
+    stopped = verdicts.index("stop")
+    assert asha.reason(stopped).endswith("-500 like the best third of 5, decided by chance")
+    assert asha.table()[0].cutoff == -500
+    assert sorted(asha.places(n)[0].rank for n in range(200)) == list(range(1, 201))
+    restored = ASHA([10, 100])
+    restored.restore({n: {10: -500.0} for n in range(200)})
+    for more in range(200, 230):
+        assert asha.decide(more, 10, -500.0) == restored.decide(more, 10, -500.0)
+
+
+def test_of_equal_values_the_higher_training_return_goes_on():
+    asha = ASHA([10, 100])
+    returns = [-500.0, -480.0, None, -490.0, -470.0, -499.0, -460.0]
+    verdicts = [asha.decide(n, 10, -500.0, training=one) for n, one in enumerate(returns)]
+    assert verdicts == ["continue"] * 5 + ["stop", "continue"]
+    assert asha.reason(5).endswith("-500 like the best third of 6, decided by training return")
+    restored = ASHA([10, 100])
+    known = {n: {10: one} for n, one in enumerate(returns) if one is not None}
+    restored.restore({n: {10: -500.0} for n in range(7)}, training=known)
+    assert restored.decide(7, 10, -500.0, training=-485.0) == "stop"
+    assert restored.decide(8, 10, -500.0, training=-465.0) == "continue"
+    assert restored.decide(9, 10, -499.0) == "continue"
+
+
+def test_where_seeds_leave_a_doubt_equal_values_go_on():
+    asha = ASHA([10, 100])
+    verdicts = [asha.decide(n, 10, -500.0, standard_error=1.0) for n in range(20)]
+    assert verdicts == ["continue"] * 20
 
 
 def test_no_one_is_stopped_at_the_full_budget():
@@ -170,8 +200,11 @@ def test_whoever_goes_on_is_among_the_best_third_or_came_early(values, min_popul
     for trial, value in enumerate(values):
         so_far = sorted(values[: trial + 1], reverse=True)
         best_third = so_far[math.ceil(len(so_far) / 3) - 1]
-        free = len(so_far) < min_population or value >= best_third
-        assert (asha.decide(trial, 10, float(value)) == "continue") == free
+        verdict = asha.decide(trial, 10, float(value))
+        if len(so_far) < min_population or value > best_third:
+            assert verdict == "continue"
+        elif value < best_third:
+            assert verdict == "stop"
 
 
 def test_median_stops_below_the_median_of_those_who_got_there():

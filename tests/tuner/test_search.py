@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -14,6 +15,7 @@ import pytest
 import rltune
 import yaml
 from rltune.agents.errors import UserError
+from rltune.bounds import most_env_steps
 from rltune.cli import main
 from searching import POPULATION, SPACE, check_history, search
 from wandb_files import offline_runs
@@ -85,6 +87,39 @@ def test_a_replay_decides_as_the_search_did(
     assert f"decided alike   {24 - len(stopped)} of 24" in text
     assert main(["replay", str(path), "--scheduler", "ahsa"]) == 2
     assert "asha" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_equal_values_are_decided_and_replayed(tmp_path: Path) -> None:
+    space = {"space": {"sleep": {"uniform": [0.0, 1e-6]}}, "fixed": {"quality": 0.5}}
+    path = search(tmp_path, space, trials=20, tournament=False).path
+    trials = rltune.open(path).trials()
+    assert trials.loc[trials["state"] == "COMPLETE", "objective"].nunique() == 1
+    stopped = trials[trials["state"] == "PRUNED"]
+    assert 8 <= len(stopped) <= 16
+    assert stopped["reason"].str.contains("like the best third").all()
+    assert all(fate.same for fate in rltune.replay(path).fates)
+    search_again = rltune.resume(path, trials=40, screen="none")
+    assert len(search_again.trials()) == 40
+    assert all(fate.same for fate in rltune.replay(path).fates)
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_a_search_takes_no_more_than_it_says(tmp_path: Path) -> None:
+    space = {
+        "space": {"n_steps": {"choice": [48, 64]}, "n_envs": {"choice": [2, 3]}},
+        "fixed": {"n_epochs": 1, "net_arch": [4]},
+    }
+    options: dict[str, Any] = {"scheduler": "none", "finalists": 1, "test_seeds": 1}
+    kind = {"agent": "ppo", "env": "Acrobot-v1", "budget": 200, "trials": 3, "evaluations": 1}
+    planned = rltune.Search("ppo", "Acrobot-v1", space, budget=200, trials=3, **options)
+    most = most_env_steps(planned.spec, planned.space, planned.starts)
+    result = search(tmp_path, space, **kind, **options, eval_episodes=1)
+    history = result.history()
+    ends = history.groupby(["trial", "seed"])["env_steps"].max()
+    assert most == 5 * 201
+    assert set(ends) <= {200, 201}
+    assert ends.sum() <= most
 
 
 LUCKY = {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"luck": 0.1}}

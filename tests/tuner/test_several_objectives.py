@@ -286,8 +286,8 @@ def test_a_rung_lets_whole_fronts_go_on() -> None:
     front = [(float(n), float(n)) for n in (1, 6, 2, 3, 4, 5)]
     assert rung_of(front, 6)[-1] == stop
     assert rung_of([*front[1:], front[0]], 6)[-1] == go
-    # Equals of one that goes on go on.
-    assert rung_of([(1.0, 1.0)] * 9) == [go] * 9
+    # Twins of one that goes on do not go on for that reason.
+    assert 3 <= rung_of([(1.0, 1.0)] * 9).count(go) < 9
 
 
 def test_a_rung_says_why_and_is_rebuilt() -> None:
