@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from rltune.agents.config import AgentConfig, config_dict, hyperparameters, make
 from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, Finished, Transition
 from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
+from rltune.agents.memory import RolloutMemory
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
@@ -26,7 +29,7 @@ from rltune.agents.replay import ReplayMemory
 from rltune.agents.seen import Parts
 
 Array = NDArray[Any]
-# Greedy episodes run side by side, so many at most.
+# Episodes of an evaluation run side by side, so many at most.
 EVALUATION_ENVS = 10
 
 
@@ -77,7 +80,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Greedy episodes: their undiscounted returns, lengths, and the seconds they took.
+    """Episodes of an evaluation: their undiscounted returns, lengths, and the seconds they took.
 
     ``successes`` are those of the episodes of which the environment says it; ``metrics`` are what
     else is known of them; ``cut`` is how many had no time limit and did not end.
@@ -120,7 +123,7 @@ class Evaluation:
         return {**columns, **self.metrics}
 
 
-def greedy_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
+def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
     """Run so many episodes and close the environments.
 
     Args:
@@ -178,6 +181,7 @@ class _Progress:
     since_update: int = 0
     updates: int = 0
     diverged: str | None = None
+    updates_from: int = 0  # env_steps at which a memory that was not saved is filled again
 
 
 @dataclass
@@ -211,6 +215,7 @@ class Agent:
         device: "cpu", "cuda", ... or "auto": a GPU, where there is one, for images
         controls: when to stop early and when to lower the learning rate
         env_kwargs: handed to the environment's constructor
+        acts_only: make one environment to act in, and no memory: it can't be trained then
 
     Attributes:
         env_steps: agent decisions so far, summed over the environments
@@ -231,6 +236,7 @@ class Agent:
         device: str = "auto",
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
+        acts_only: bool = False,
     ) -> None:
         found = agent_class(algorithm) if isinstance(algorithm, str) else algorithm
         if not isinstance(config, AgentConfig):
@@ -247,15 +253,17 @@ class Agent:
         self.extra: dict[str, Any] = {}
 
         self._seeds = Seeds.of(seed)
-        self._envs = self._make_envs(config.n_envs, self._seeds.training, training=True)
-        spaces = Spaces(
+        self.acts_only = acts_only
+        n_envs = 1 if acts_only else config.n_envs
+        self._envs = self._make_envs(n_envs, self._seeds.training, training=not acts_only)
+        self._spaces = spaces = Spaces(
             self._envs.single_observation_space, self._envs.single_action_space, config.n_envs
         )
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
         if self.algorithm.state_size and config.vectorization == "native":
             raise UserError("an LSTM can't be trained with vectorization native; use sync")
-        self.memory = self.algorithm.make_memory()
+        self.memory: Any = None if acts_only else self.algorithm.make_memory()
         self._recall = Recall(self.algorithm)
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
@@ -292,6 +300,16 @@ class Agent:
         """Agent decisions so far, summed over the environments."""
         return self._progress.env_steps
 
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """What it sees of one environment: a vector or an image, with masks behind a vector."""
+        return self._spaces.observation
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """What one environment takes."""
+        return self._spaces.action
+
     # ------------------------------------------------------------------------------------ training
 
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
@@ -307,6 +325,7 @@ class Agent:
         Raises:
             Exception: whatever the environment raises
         """
+        assert not self.acts_only, "this agent was made to act only"
         started = time.perf_counter()
         tally = _Tally()
         self._enter()
@@ -431,6 +450,8 @@ class Agent:
 
     def _update(self, tally: _Tally) -> None:
         progress = self._progress
+        if progress.env_steps < progress.updates_from:
+            return
         self.algorithm.learning_rate_factor = self.monitor.learning_rate_factor
         done = min(1.0, progress.env_steps / max(1, self.total_timesteps))
         metrics = self.algorithm.update(self.memory, done)
@@ -450,39 +471,65 @@ class Agent:
         return obs if self.observations is None else self.observations.normalize(obs)
 
     def evaluate(
-        self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
+        self,
+        episodes: int = 10,
+        seed: int | None = None,
+        max_steps: int | None = None,
+        mode: str = GREEDY,
     ) -> Evaluation:
-        """Run greedy episodes on environments of their own; training is not touched.
+        """Run episodes on environments of their own; training is not touched.
 
         Args:
             episodes: how many
             seed: episode k starts from a seed made of this and k; by default of the agent's own
                 seed, so that every evaluation has the same starts
             max_steps: episodes are cut off after so many steps
+            mode: "greedy", or "stochastic": exploring as training does at this point
         """
+        check_eval_mode(mode)
+        explores = mode == STOCHASTIC
         seed = self._seeds.evaluation if seed is None else seed
         n_envs = min(episodes, EVALUATION_ENVS)
         envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
-        recall = Recall(self.algorithm)
+        recall = Recall(self._explorer(seed) if explores else self.algorithm)
 
         def act(obs: Array, begins: Array) -> Array:
-            return recall.act(recall.seen(self.normalised(obs), begins), explore=False)
+            return recall.act(recall.seen(self.normalised(obs), begins), explore=explores)
 
-        return greedy_episodes(envs, act, episodes)
+        return run_episodes(envs, act, episodes)
+
+    def _explorer(self, seed: int) -> Algorithm[Any]:
+        """Return a copy of the algorithm whose noise is drawn from a seed of its own."""
+        copy = type(self.algorithm)(self.config, self._spaces, seed=seed, device=self.device)
+        copy.load_state_dict(self.algorithm.state_dict())
+        copy.restart_exploration()
+        copy.generator.manual_seed(seed)
+        return copy
 
     # --------------------------------------------------------------------------------- checkpoints
 
-    def save(self, path: str | Path) -> None:
-        """Write everything into one file, atomically: `load` goes on exactly here (on a CPU)."""
-        checkpoint.write(path, self._state())
+    @property
+    def replays(self) -> bool:
+        """Whether the memory is more than a rollout that is learned from once."""
+        return not isinstance(self.memory, RolloutMemory)
 
-    def _state(self) -> dict[str, Any]:
+    def save(self, path: str | Path, *, memory: bool = True) -> None:
+        """Write everything into one file, atomically: `load` goes on exactly here (on a CPU).
+
+        Args:
+            path: the file
+            memory: without it the file is small; who goes on from it fills a new one first
+        """
+        checkpoint.write(path, self._state(memory))
+
+    def _state(self, memory: bool = True) -> dict[str, Any]:
+        assert not self.acts_only, "this agent was made to act only"
         return {
             **checkpoint.about(self),
             "progress": vars(self._progress),
             "monitor": self.monitor.state_dict(),
             "algorithm": self.algorithm.state_dict(),
-            "memory": self.memory.state_dict(),
+            "memory": self.memory.state_dict() if memory else None,
             "observations": self.observations and self.observations.state_dict(),
             "rewards": self.rewards and self.rewards.state_dict(),
             "envs": self._saved_envs(),
@@ -497,6 +544,7 @@ class Agent:
         device: str = "auto",
         env: str | None = None,
         algorithm: str | None = None,
+        acts_only: bool = False,
     ) -> Agent:
         """Return the agent that ``save`` wrote, ready to go on.
 
@@ -505,6 +553,7 @@ class Agent:
             device: as in the constructor
             env: refuse the checkpoint if it was trained on another environment
             algorithm: refuse the checkpoint if it is of another agent
+            acts_only: as in the constructor
 
         Raises:
             UserError: no checkpoint, a foreign one, one of a newer version or of another agent or
@@ -516,10 +565,46 @@ class Agent:
             state["env"],
             state["config"],
             device=device,
+            acts_only=acts_only,
             **checkpoint.setting(state, path),
         )
         agent._restore(state, path)
         return agent
+
+    def load_weights(self, path: str | Path) -> None:
+        """Begin with the networks of a checkpoint, and with how it normalises observations.
+
+        Optimizers, counters, schedules, exploration and memory stay those of a new training.
+
+        Raises:
+            UserError: no checkpoint; or its networks, or what they are shown, don't fit.
+        """
+        state = checkpoint.read(path)
+        if parts := checkpoint.members(state, path):  # of several environments: the one here
+            state = next((part for part in parts if part.get("env") == self.env), {})
+            if not state:
+                raise UserError(f"weights {path} are of no agent on {self.env!r}")
+        what = f"weights {path} ({state.get('agent')} on {state.get('env')}) don't fit {self.env!r}"
+        if not isinstance(state.get("algorithm"), dict):
+            raise UserError(f"checkpoint {path} holds no networks of rltune's own agents")
+        shown = state.get("observations")
+        if (shown is None) != (self.observations is None):
+            flag = "--normalize-observations " + ("false" if shown is None else "true")
+            has = "does not normalise" if shown is None else "normalises"
+            raise UserError(f"{what}: its agent {has} observations; give {flag}")
+        try:
+            self.algorithm.load_weights(state["algorithm"])
+        except UserError as error:
+            raise UserError(f"{what}: {error}") from None
+        with checkpoint.fitting(path, self.algorithm_spec, self.env):
+            if self.observations is not None and shown is not None:
+                self.observations.load_state_dict(shown)
+
+    def go_on(self, controls: Controls) -> None:
+        """Let other controls decide from now on, also where the old ones have ended it."""
+        if controls != self.controls:
+            self.controls = controls
+            self.monitor.go_on(controls)
 
     def with_config(self, config: Mapping[str, object]) -> Agent:
         """Return an agent that goes on exactly here with other hyperparameters; closes this one.
@@ -572,7 +657,6 @@ class Agent:
 
     def _take_over(self, state: dict[str, Any]) -> None:
         self.algorithm.load_state_dict(state["algorithm"])
-        self.memory.load_state_dict(state["memory"])
         self.extra = state["extra"]
         self._progress = _Progress(**state["progress"])
         if not isinstance(self._progress.env_steps, int):
@@ -582,6 +666,15 @@ class Agent:
             self.observations.load_state_dict(state["observations"])
         if self.rewards is not None:
             self.rewards.load_state_dict(state["rewards"])
+        if self.acts_only:
+            return
+        if state["memory"] is not None:
+            self.memory.load_state_dict(state["memory"])
+        elif self.algorithm.on_policy:
+            self._progress.since_update = 0
+        else:
+            starts = int(getattr(self.config, "learning_starts", 0))
+            self._progress.updates_from = self.env_steps + starts
         if not self._envs.replays:
             # The environments begin new episodes, so an unfinished rollout can't be continued.
             self.memory.interrupt()

@@ -6,6 +6,7 @@ An algorithm knows no environment, no loop and no logger; `rltune.agents.agent` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
+from rltune.agents.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Algorithm(ABC, Generic[C]):
         update_every: env_steps between two updates, set by the constructor
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: multiplies the learning rate; the plateau rule lowers it
+        NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
     """
 
     Config: ClassVar[type[AgentConfig]]
@@ -85,6 +88,7 @@ class Algorithm(ABC, Generic[C]):
     update_every: int
     state_size: int = 0
     learning_rate_factor: float = 1.0
+    NETWORKS: ClassVar[tuple[str, ...]] = ("nets", "target", "average")
 
     def __init__(self, config: C, spaces: Spaces, *, seed: int, device: str = "cpu") -> None:
         self.config = config
@@ -112,6 +116,9 @@ class Algorithm(ABC, Generic[C]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no recurrent state")
 
+    def restart_exploration(self) -> None:
+        """Forget what exploration keeps for each environment from one step to the next."""
+
     @abstractmethod
     def update(self, memory: Any, progress: float) -> dict[str, float]:
         """Learn from the memory; the only place that steps an optimizer.
@@ -134,3 +141,36 @@ class Algorithm(ABC, Generic[C]):
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Take over only the networks of what ``state_dict`` gave; all else stays as it is.
+
+        Raises:
+            UserError: it has no networks, or they have other layers or shapes.
+        """
+        own = self.state_dict()
+        parts = [name for name in self.NETWORKS if name in own]
+        if not parts:
+            raise UserError(f"{type(self).__name__} has no networks called {self.NETWORKS[0]!r}")
+        for part in parts:
+            check_shapes(state.get(part), own[part], part)
+        self.load_state_dict({**own, **{part: state[part] for part in parts}})
+
+
+def check_shapes(given: object, own: Mapping[str, torch.Tensor], part: str) -> None:
+    """Raise `UserError` where weights have other names or shapes than those of a network.
+
+    Args:
+        given: the weights by name
+        own: those of the network
+        part: what the network is called
+    """
+    if not isinstance(given, Mapping):
+        raise UserError(f"there are no weights of {part!r}")
+    for name in {**own, **given}:
+        shapes = [
+            tuple(weights[name].shape) if name in weights else None for weights in (given, own)
+        ]
+        if shapes[0] != shapes[1]:
+            there, here = (str(shape) if shape else "missing" for shape in shapes)
+            raise UserError(f"{part}.{name} is {there} there and {here} here")

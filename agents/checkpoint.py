@@ -114,6 +114,18 @@ def setting(state: dict[str, Any], path: str | Path) -> dict[str, Any]:
     }
 
 
+def members(state: dict[str, Any], path: str | Path) -> list[dict[str, Any]]:
+    """Return the states of agents on several environments; nothing where it is a single agent's.
+
+    Raises:
+        UserError: they are no states.
+    """
+    parts = state.get("members", [])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise UserError(f"checkpoint {path} is damaged: it has not an agent of each environment")
+    return parts
+
+
 def whole(state: dict[str, Any], name: str, path: str | Path) -> int:
     """Return a number of a state that is 0 or more; UserError: it is none."""
     value = state.get(name)

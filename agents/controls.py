@@ -93,6 +93,13 @@ class Monitor:
         if stop_after is not None and self.reductions >= stop_after:
             self.stop_reason = f"no better mean reward after {self.reductions} reductions"
 
+    def go_on(self, controls: Controls) -> None:
+        """Take other controls, and forget that the old ones ended the training."""
+        self.controls = controls
+        self.returns = deque(self.returns, maxlen=controls.reward_buffer_size)
+        self.episodes_without_best = 0
+        self.stop_reason = None
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain Python."""
         return {

@@ -161,6 +161,10 @@ class DDPG(Algorithm[DDPGConfig]):
             action = (action + self.noise.draw(n, self.generator)).clamp(-1, 1)
         return self.scale.to_space(action)
 
+    def restart_exploration(self) -> None:
+        """Let the noise begin anew with the next exploring step."""
+        self.noise.restart()
+
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
         self.updated += self.config.train_freq

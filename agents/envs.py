@@ -143,7 +143,7 @@ class Envs:
         self._time_limit = LONGEST_EPISODE if self._is_cut else limit
         self.single_observation_space = self._backend.observation_space
         self.single_action_space = self._backend.action_space
-        self._actions = _ActionEncoder(self.single_action_space)
+        self._actions = ActionEncoder(self.single_action_space)
         self._next_number = 0
         self._numbers = np.zeros(n_envs, np.int64)
         self._lengths = np.zeros(n_envs, np.int64)
@@ -265,7 +265,7 @@ class Envs:
         self._backend.close()
 
 
-class _ActionEncoder:
+class ActionEncoder:
     """Turns an algorithm's actions into those that the environments take."""
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:

@@ -78,6 +78,27 @@ def build(
     small_images: bool = False,
 ) -> tuple[Env, int | None]:
     """Return the environment without a time limit, and the limit in steps (None: none)."""
+    made, limit = as_made(env, env_kwargs=env_kwargs, atari=atari, render_mode=render_mode)
+    is_masked = mask_to_info(made) is not made or (not is_atari(env) and offers_masks(made))
+    made = as_shown(
+        env, made, is_masked, frame_stack=frame_stack, atari=atari, small_images=small_images
+    )
+    limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
+    return made, min(limits, default=None)
+
+
+def as_made(
+    env: str,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    atari: bool | None = None,
+    render_mode: str | None = None,
+) -> tuple[Env, int | None]:
+    """Return the environment as it was written, Atari games preprocessed, and its limit in steps.
+
+    Raises:
+        UserError: as `make_env`, but for observations.
+    """
     kwargs, limit = split_limit(env, env_kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
@@ -89,14 +110,35 @@ def build(
         made = _make_registered(spec, is_atari(env) if atari is None else atari, kwargs)
         limit = limit or spec.max_episode_steps
     _check_action_space(env, made.action_space)
+    return made, limit
+
+
+def as_shown(
+    env: str,
+    made: Env,
+    is_masked: bool,
+    *,
+    frame_stack: int = 0,
+    atari: bool | None = None,
+    small_images: bool = False,
+) -> Env:
+    """Return an environment that gives the observations of ``made`` as agents see them.
+
+    Args:
+        env: its name
+        made: as `as_made` gives it
+        is_masked: whether it offers action masks
+        frame_stack, atari, small_images: as in `build`
+
+    Raises:
+        UserError: the observations can't be shown.
+    """
     unmasked = mask_to_info(made)
-    is_masked = unmasked is not made or (not is_atari(env) and offers_masks(made))
     frames = frame_stack_of(env, frame_stack, atari)
     made = _with_layout(env, unmasked, frames, small_images)
     if is_masked:
         made = Masked(env, made, as_seen(made.observation_space))
-    limits = [steps for steps in (limit, max_episode_steps) if steps is not None]
-    return made, min(limits, default=None)
+    return made
 
 
 def split_limit(

@@ -21,6 +21,9 @@ class ActionNoise(Protocol):
     def reset(self, ended: Tensor) -> None:
         """Begin anew in the environments whose episode ended: (n_envs,) of bool."""
 
+    def restart(self) -> None:
+        """Begin anew, with any number of environments."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return what the next noise depends on, the generator aside."""
 
@@ -45,6 +48,9 @@ class NormalNoise:
         return torch.randn(shape, generator=generator, device=generator.device) * self.std
 
     def reset(self, ended: Tensor) -> None:
+        """Do nothing: there is no past."""
+
+    def restart(self) -> None:
         """Do nothing: there is no past."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -84,6 +90,10 @@ class OrnsteinUhlenbeckNoise:
         if self.value is not None:
             ended = ended.to(self.value.device).unsqueeze(1)
             self.value = self.value.masked_fill(ended, 0.0)
+
+    def restart(self) -> None:
+        """Begin at 0, with any number of environments."""
+        self.value = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the noise of the last step."""

@@ -126,6 +126,10 @@ class PPO(Algorithm[PPOConfig]):
         """Return the LSTM's states after ``obs``: (n, state_size)."""
         return self.policy.next_state(obs)
 
+    def restart_exploration(self) -> None:
+        """Draw new noise functions with the next exploring step."""
+        self.policy.begin_rollout()
+
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
         rollout = self.policy.look_back(memory)

@@ -151,6 +151,10 @@ class SAC(Algorithm[SACConfig]):
         joined: NDArray[np.float32] = torch.cat(states, 1).cpu().numpy()
         return joined
 
+    def restart_exploration(self) -> None:
+        """Draw new noise functions with the next exploring step."""
+        self.exploration, self.steps_explored = None, 0
+
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
         self.exploration, self.steps_explored = None, 0

@@ -143,6 +143,10 @@ class TRPO(Algorithm[TRPOConfig]):
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
         return self.policy.act(obs, explore=explore)
 
+    def restart_exploration(self) -> None:
+        """Draw new noise functions with the next exploring step."""
+        self.policy.begin_rollout()
+
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
         rollout = self.policy.look_back(memory)

@@ -64,11 +64,13 @@ def test_the_python_of_the_readme(tmp_path: Path) -> None:
     code = code.replace("20_000", "1_800").replace(
         "trials=10", 'trials=3, wandb="off", report=False'
     )
+    code = code.replace("**result.best", 'wandb="off", plain=True, **result.best')
     (tmp_path / "script.py").write_text(code)
     output = run([sys.executable, "script.py"], tmp_path)
     assert "learning_rate" in output
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert len(rltune.open(folder).trials()) == 3
+    search, training = sorted((tmp_path / "runs").iterdir(), key=lambda run: run.stat().st_mtime)
+    assert len(rltune.open(search).trials()) == 3
+    assert rltune.open(training).spec["total_timesteps"] == 1_800
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@
 mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done,
 `replay_sampler` another sampler.
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
+`train` trains one agent, `evaluate` measures it, `play` shows it, and `load` gives what a run has
+learned as a `Policy`: a function from observations to actions.
 Whatever is wrong with what they are asked for is a `UserError` of one sentence.
 """
 
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from rltune.agents.errors import UserError
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
+    from rltune.evaluation import evaluate, play
     from rltune.exported import export
     from rltune.importance import importances
+    from rltune.policy import Policy, load
     from rltune.presets import preset
     from rltune.replayed import replay
     from rltune.replayed_sampler import replay_sampler
@@ -28,42 +32,56 @@ if TYPE_CHECKING:
     from rltune.runs import open_run as open
     from rltune.search import Search, SearchResult, resume
     from rltune.space import Space
+    from rltune.train_request import train
+    from rltune.training_loop import TrainResult
 
 __all__ = [
+    "Policy",
     "Run",
     "Search",
     "SearchResult",
     "Space",
+    "TrainResult",
     "UserError",
     "__version__",
     "compare",
+    "evaluate",
     "export",
     "importances",
+    "load",
     "open",
+    "play",
     "plot_history",
     "preset",
     "replay",
     "replay_sampler",
     "report",
     "resume",
+    "train",
 ]
 
 _HOMES = {
+    "Policy": ("rltune.policy", "Policy"),
     "Run": ("rltune.runs", "Run"),
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.search", "SearchResult"),
     "Space": ("rltune.space", "Space"),
+    "TrainResult": ("rltune.training_loop", "TrainResult"),
     "UserError": ("rltune.agents.errors", "UserError"),
     "compare": ("rltune.comparing.comparison", "compare"),
+    "evaluate": ("rltune.evaluation", "evaluate"),
     "export": ("rltune.exported", "export"),
     "importances": ("rltune.importance", "importances"),
+    "load": ("rltune.policy", "load"),
     "open": ("rltune.runs", "open_run"),
+    "play": ("rltune.evaluation", "play"),
     "plot_history": ("rltune.comparing.figures", "plot_history"),
     "preset": ("rltune.presets", "preset"),
     "replay": ("rltune.replayed", "replay"),
     "replay_sampler": ("rltune.replayed_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search", "resume"),
+    "train": ("rltune.train_request", "train"),
 }
 
 
@@ -75,3 +93,8 @@ def __getattr__(name: str) -> Any:
 
     module, attribute = _HOMES[name]
     return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    """Show the public names, whether they have been used yet or not."""
+    return sorted({*globals(), *__all__})

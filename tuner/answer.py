@@ -217,11 +217,13 @@ def retrain_command(
     *,
     env_kwargs: Mapping[str, Any],
     controls: Mapping[str, Any],
+    weights: str | None = None,
 ) -> str:
     """Return the one line that trains ``config`` again, bit for bit.
 
     Names only the values that differ from the agent's ``defaults``; ``schedule`` is the file that
-    says how they change on the way. No secret among ``env_kwargs`` is in it.
+    says how they change on the way, ``weights`` is what it starts from. No secret among
+    ``env_kwargs`` is in it.
     """
     words = ["rltune", "train", agent, "--env", env, "-n", str(budget)]
     for name, value in config.items():
@@ -231,6 +233,8 @@ def retrain_command(
         words += ["--env-kwargs", json.dumps(masked(dict(env_kwargs)))]
     for name, value in controls.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
+    if weights:
+        words += ["--weights", weights]
     if schedule:
         words += ["--schedule", str(schedule)]
     words += ["--seed", str(seed)]

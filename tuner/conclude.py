@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
-from rltune.files import atomic_write
+from rltune.checkpoints import copy_to_use, kept_weights
 from rltune.front import Front, make_front, seed_of
 from rltune.history import read_history
 from rltune.lineage import lineage
@@ -68,6 +67,7 @@ def conclude(
     command = retrain_command(
         spec.agent, spec.env, spec.budget, config, defaults, seed, changes and schedule,
         env_kwargs=spec.env_kwargs, controls=spec.controls,
+        weights=kept_weights(run.name, spec.weights),
     )  # fmt: skip
     run.write_text("best/command.txt", command + "\n")
     return {
@@ -152,5 +152,4 @@ def _circumstances(
 
 def _copy(source: Path, target: Path) -> None:
     if source.exists():
-        target.parent.mkdir(exist_ok=True)
-        atomic_write(target, lambda temporary: shutil.copyfile(source, temporary))
+        copy_to_use(source, target)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,8 +102,8 @@ class Checkpoint:
             return self._path
         return None
 
-    def save(self, agent: AnyAgent) -> None:
-        """Replace it by the agent's state.
+    def save(self, agent: AnyAgent, *, memory: bool = True) -> None:
+        """Replace it by the agent's state; see `rltune.agents.Agent.save`.
 
         Raises:
             SupersededError: another worker has fetched it since.
@@ -112,13 +113,13 @@ class Checkpoint:
             self._check()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            agent.save(self._path)
+            agent.save(self._path, memory=memory)
         except (OSError, StorageError):
             if self._address is None or self._actor is not None:
                 raise
             # This node has lost the storage; the one where the run is may have it.
             self._go_through(self._address)
-            agent.save(self._path)
+            agent.save(self._path, memory=memory)
         if self._actor is not None:
             _result(self._actor.put.remote(self._name, self._path.read_bytes()))
 
@@ -147,6 +148,28 @@ class Checkpoint:
         self._name = os.path.relpath(self._path, address.run)
         self._scratch = tempfile.TemporaryDirectory(prefix="rltune-checkpoint-")
         self._path = Path(self._scratch.name) / self._path.name
+
+
+@contextlib.contextmanager
+def deposited(path: str, address: Address | None) -> Iterator[Path]:
+    """Give a file of the run that nobody changes; where the run can't be seen, a copy of it.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if address is None or _digest(Path(address.run)) == address.digest:
+        yield Path(path)
+        return
+    import ray
+
+    actor = ray.get_actor(address.actor)
+    content = _result(actor.get.remote(os.path.relpath(path, address.run)))
+    if content is None:
+        raise FileNotFoundError(path)
+    with tempfile.TemporaryDirectory(prefix="rltune-") as folder:
+        copy = Path(folder) / Path(path).name
+        copy.write_bytes(content)
+        yield copy
 
 
 def _result(reference: Any) -> Any:

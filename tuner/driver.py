@@ -20,6 +20,7 @@ from rltune.agents.errors import MissingMetricError, UserError
 from rltune.agents.own_code import place_in_own_code
 from rltune.answer import label, tuning_quality
 from rltune.by_hand import reason as by_hand
+from rltune.checkpoints import WEIGHTS
 from rltune.clock import Clock
 from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.formats import duration
@@ -396,6 +397,9 @@ class Driver:
             "import_path": spec.import_path,
             "device": spec.device,
             "controls": spec.controls,
+            "eval_mode": spec.eval_mode,
+            "weights": str(self.run.path / WEIGHTS) if spec.weights else None,
+            "save_replay_buffer": spec.save_replay_buffer,
         }
 
     # What came of it

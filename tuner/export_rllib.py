@@ -21,7 +21,7 @@ from rltune.export_sb3 import check_known, python
 from rltune.exported import Exportable, commented
 from rltune.learners import RLLIB
 from rltune.sb3 import Code, EnvFacts, look_at
-from rltune.train import TrainSpec
+from rltune.training_loop import TrainSpec
 
 Config = Mapping[str, Any]
 Sections = dict[str, dict[str, Any]]  # method of the AlgorithmConfig -> its arguments

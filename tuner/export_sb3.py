@@ -12,7 +12,7 @@ from rltune.agents.make_env import find_spec, is_own, split_limit
 from rltune.agents.schedules import parse_schedule
 from rltune.exported import Exportable, commented
 from rltune.sb3 import AGENTS, NOISES, Code, Translation, is_linear, look_at, translate
-from rltune.train import TrainSpec
+from rltune.training_loop import TrainSpec
 
 Wrapper = tuple[str, dict[str, Any]]
 

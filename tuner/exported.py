@@ -21,6 +21,7 @@ from rltune import __version__
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
+from rltune.checkpoints import kept_weights
 from rltune.front import Member, seed_of
 from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
@@ -31,7 +32,7 @@ from rltune.scales import is_suite
 from rltune.spec import SearchSpec
 from rltune.stats import Estimate
 from rltune.summary import Summary, cell_value
-from rltune.train import TrainSpec
+from rltune.training_loop import TrainSpec
 from rltune.untrusted import load_yaml
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def _check_simple(spec: TrainSpec, to: str) -> None:
     instead = f"--to {to} can't say; --to {', '.join(_ANY[:-1])} or {_ANY[-1]} can."
     if is_suite(spec.env):
         raise UserError(f"this run has several environments at once, which {instead}")
+    if spec.weights:
+        raise UserError(f"this training starts from weights, which {instead}")
     if spec.schedule:
         raise UserError(f"its hyperparameters change as it trains, which {instead}")
 
@@ -129,8 +132,9 @@ def exportable(run: RunDir, trial: int | None = None) -> Exportable:
     if run.kind == "train":
         if trial is not None:
             raise UserError(f"run {run.name!r} is a training, it has no trials; leave out --trial.")
+        spec = TrainSpec.from_dict(run.spec)
         return Exportable(
-            spec=_complete(TrainSpec.from_dict(run.spec)),
+            spec=_complete(dataclasses.replace(spec, weights=kept_weights(run.name, spec.weights))),
             origin=f"the training {run.name!r}",
             score="not tested on several seeds: it is one training",
             name=run.name,
@@ -232,7 +236,9 @@ def _found(
         seed=seed,
         eval_freq=max(1, spec.budget // spec.evaluations),
         eval_episodes=spec.eval_episodes,
+        eval_mode=spec.eval_mode,
         controls=spec.controls,
+        weights=kept_weights(run.name, spec.weights),
     )
     origin = f"{what} of the search {run.name!r}"
     return Exportable(spec=_complete(training), origin=origin, score=score, name=run.name)
@@ -305,12 +311,15 @@ def as_command(found: Exportable) -> str:
         STDIN if spec.schedule else None,
         env_kwargs=spec.env_kwargs,
         controls=spec.controls,
+        weights=spec.weights,
     )
     words: list[str] = []
     if spec.eval_freq is not None:
         words += ["--eval-freq", str(spec.eval_freq)]
     if spec.eval_episodes != TrainSpec.eval_episodes:
         words += ["--eval-episodes", str(spec.eval_episodes)]
+    if spec.eval_mode != TrainSpec.eval_mode:
+        words += ["--eval-mode", spec.eval_mode]
     command = " ".join([command, shlex.join(words)]).strip()
     if spec.schedule:
         changes = "".join(f"- {json.dumps(change)}\n" for change in spec.schedule)

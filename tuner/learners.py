@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY
 from rltune.agents.registry import agent_class
 from rltune.scales import environments, is_suite
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     AnyAgent: TypeAlias = OneAgent | SuiteAgent
 
 RLLIB = "rllib:"
+EXPLORES = "RLlib explores on its own"
+NO_WEIGHTS = "can't start from weights: only rltune's own agents can; leave out --weights"
 # Of a configuration, what says where recorded data are and in which form: no hyperparameters.
 RECORDED = ("input_", "actions_in_input_normalized")
 
@@ -67,6 +70,15 @@ def check_fit(
         from rltune.agents.fit import check_fit as check_ours
 
         check_ours(agent, env, configs, env_kwargs)
+
+
+def check_start(agent: str, eval_mode: str, weights: str | None) -> None:
+    """Raise `UserError` for what RLlib's agents can't: start from weights, be evaluated so."""
+    if agent.startswith(RLLIB):
+        if weights is not None:
+            raise UserError(f"{agent} {NO_WEIGHTS}")
+        if eval_mode != GREEDY:
+            raise UserError(f"{agent} can only be evaluated greedily: {EXPLORES}")
 
 
 def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:

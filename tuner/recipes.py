@@ -16,6 +16,7 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "seed": int,
     "schedule": list,
     "controls": dict,
+    "weights": str,
     "config": dict,
 }
 

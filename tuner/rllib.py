@@ -30,15 +30,16 @@ from rltune.agents.agent import (
     Episode,
     Evaluation,
     Seeds,
-    greedy_episodes,
+    run_episodes,
 )
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, make_env
 from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.recurrent import Recall
 from rltune.agents.seen import Parts
-from rltune.learners import RECORDED, RLLIB
+from rltune.learners import EXPLORES, NO_WEIGHTS, RECORDED, RLLIB
 from rltune.rllib_config import MODEL, algorithm_name, config_class, defaults, quiet
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Policy:
         from ray.rllib.core.columns import Columns
         from ray.rllib.utils.spaces.space_utils import unsquash_action
 
-        assert not explore, "RLlib explores on its own"
+        if explore:
+            raise UserError(f"only greedy actions can be asked for: {EXPLORES}")
         out = self._forward(seen)
         if Columns.ACTIONS in out:
             actions = out[Columns.ACTIONS]
@@ -97,6 +99,10 @@ class Policy:
             # RLlib's networks act in [-1, 1], whatever the bounds.
             result = np.stack([unsquash_action(one, self._action_space) for one in result])
         return result
+
+    def restart_exploration(self) -> None:
+        """Raise `UserError`: there is none to be asked for."""
+        raise UserError(f"only greedy actions can be asked for: {EXPLORES}")
 
     def next_state(self, seen: Array) -> Array:
         """Return the states (n, state_size) after the step."""
@@ -189,6 +195,8 @@ class RLlibAgent:
     """
 
     observations = None  # our agents may normalise them
+    acts_only = False
+    replays = True
 
     def __init__(
         self,
@@ -287,6 +295,16 @@ class RLlibAgent:
     # ------------------------------------------------------------------------------------ training
 
     @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """What it sees of one environment: a vector."""
+        return self._spaces[0]
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """What one environment takes."""
+        return self._spaces[1]
+
+    @property
     def stop_reason(self) -> str | None:
         """Why the controls ended the training; None if they did not."""
         return self.monitor.stop_reason
@@ -349,10 +367,21 @@ class RLlibAgent:
                 raise
             raise error.__cause__ from None  # RLlib put an empty error around it
 
+    def normalised(self, obs: Array) -> Array:
+        """Return the observations: RLlib's connectors are not used, nothing is normalised."""
+        return obs
+
     def evaluate(
-        self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
+        self,
+        episodes: int = 10,
+        seed: int | None = None,
+        max_steps: int | None = None,
+        mode: str = GREEDY,
     ) -> Evaluation:
         """Run greedy episodes, the same ones as `rltune.agents.Agent.evaluate` for a seed."""
+        check_eval_mode(mode)
+        if mode != GREEDY:
+            raise UserError(f"{self.algorithm_spec} can only be evaluated greedily: {EXPLORES}")
         seed = Seeds.of(self.seed).evaluation if seed is None else seed
         envs = Envs(
             self.env,
@@ -370,12 +399,22 @@ class RLlibAgent:
 
         with torch.random.fork_rng(devices=[]):  # training draws from the same generator
             torch.manual_seed(seed)
-            return greedy_episodes(envs, act, episodes)
+            return run_episodes(envs, act, episodes)
 
     # --------------------------------------------------------------------------------- checkpoints
 
-    def save(self, path: str | Path) -> None:
-        """Write RLlib's state and ours into one file, atomically.
+    def load_weights(self, path: str | Path) -> None:
+        """Raise `UserError`: RLlib's networks can't be taken over."""
+        raise UserError(f"{self.algorithm_spec} {NO_WEIGHTS}")
+
+    def go_on(self, controls: Controls) -> None:
+        """Let other controls decide from now on; see `rltune.agents.Agent.go_on`."""
+        if controls != self.controls:
+            self.controls = controls
+            self.monitor.go_on(controls)
+
+    def save(self, path: str | Path, *, memory: bool = True) -> None:
+        """Write RLlib's state and ours into one file, atomically; ``memory``: its replay, too.
 
         Tensors and plain Python only, unlike RLlib's own checkpoints, which are pickles. The
         environments' unfinished episodes, the priorities of a replay and the global generators are
@@ -390,7 +429,7 @@ class RLlibAgent:
                 "monitor": self.monitor.state_dict(),
                 "rllib": _plain(self._rllib.get_state()),
                 "learned": self._learned_state(),
-                "replay": self._replay_state(),
+                "replay": self._replay_state() if memory else [],
             },
         )
 
@@ -402,6 +441,7 @@ class RLlibAgent:
         device: str = "auto",
         env: str | None = None,
         algorithm: str | None = None,
+        acts_only: bool = False,
     ) -> RLlibAgent:
         """Return the agent that ``save`` wrote; see `rltune.agents.Agent.load`."""
         state = checkpoint.read(path, env=env, agent=algorithm)
@@ -417,7 +457,7 @@ class RLlibAgent:
             with _no_pickles():
                 _set_state(agent._rllib, _arrays(state["rllib"]))
                 agent._load_learned(state["learned"])
-                agent._load_replay(_arrays(state["replay"]))
+                agent._load_replay(_arrays(state["replay"] or []))
             agent.extra = state["extra"]
             agent.diverged = state["diverged"]
             agent.monitor.load_state_dict(state["monitor"])

@@ -12,6 +12,7 @@ from rltune.untrusted import load_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rltune.policy import Policy
     from rltune.reporting.charts import Chart
 
 
@@ -63,6 +64,19 @@ class Run:
     def answer(self) -> dict[str, Any] | None:
         """The answer of the search, or None before there is one."""
         return self._read_yaml("best/answer.yaml")
+
+    def policy(
+        self,
+        *,
+        best: bool = False,
+        trial: int | None = None,
+        env: str | None = None,
+        device: str = "auto",
+    ) -> Policy:
+        """Return what the run has learned, to act with; see `rltune.load`."""
+        from rltune.policy import load
+
+        return load(self.path, best=best, trial=trial, env=env, device=device)
 
     def front(self, against: str | None = None) -> pd.DataFrame:
         """Return the front of a search with several objectives, a row per configuration.

@@ -19,6 +19,7 @@ from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
 from rltune.runs import Run
 from rltune.scales import check_together, completed, environments, is_suite
+from rltune.signatures import takes_fields_of
 from rltune.space import Space
 from rltune.space_choice import choose_space, named_agent
 from rltune.spec import DEFAULT_TRIALS, SearchSpec, parse_duration
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rltune.asha import Scheduler
     from rltune.cluster import Nodes
     from rltune.dimensions import Dimension
+    from rltune.policy import Policy
     from rltune.reporting.charts import Chart
 
 SCREENS = ("auto", "live", "plain", "none")
@@ -69,6 +71,12 @@ class SearchResult:
         """A row per finished episode."""
         return self.run.episodes()
 
+    def policy(
+        self, *, trial: int | None = None, env: str | None = None, device: str = "auto"
+    ) -> Policy:
+        """The winner's agent, or a trial's, to act with; see `rltune.load`."""
+        return self.run.policy(trial=trial, env=env, device=device)
+
     def figures(self) -> dict[str, Chart]:
         """The report's figures by name; a notebook shows them."""
         return self.run.figures()
@@ -84,8 +92,7 @@ class SearchResult:
 class Search:
     """A search for the best configuration of an agent on an environment.
 
-    The keywords are named like the flags of ``rltune run``; `SearchSpec` lists those that are
-    passed on.
+    The keywords are named like the flags of ``rltune run``, whose ``--help`` says what they mean.
 
     Args:
         agent: name ("ppo"), "module:Class", or a class that can be imported; None: the space's.
@@ -96,6 +103,7 @@ class Search:
         budget: environment steps of a full trial; None: the space's.
         trials: how many; with only a ``time_limit``, as many as fit.
         time_limit: seconds, or a text such as "30m", for everything, the tournament included.
+        weights: a checkpoint, or a run, whose networks every trial starts from.
         against: further objectives: "seconds", "cpu_seconds", or metrics as in `metric`.
         warm_start: run directories of earlier searches whose trials this one learns from.
         dimensions: dimensions or fixed values that are added to the space or replace its own.
@@ -113,6 +121,7 @@ class Search:
         UserError: anything is wrong with what was asked for; nothing has been written then.
     """
 
+    @takes_fields_of(SearchSpec, but=("import_path",))
     def __init__(
         self,
         agent: str | type | None = None,
@@ -138,9 +147,9 @@ class Search:
         self.started = time.time()
         self.screen = screen
         self.ray_output = ray_output
-        agent = _spec_of(agent) if agent is not None else named_agent(space)
+        agent = spec_of(agent) if agent is not None else named_agent(space)
         self.config_class = config_class(agent)
-        asked = _spec_of(env) if env is not None else None
+        asked = spec_of(env) if env is not None else None
         choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
         self.space, self.notes = _written_out(choice.space, self.config_class), choice.notes
         if choice.env is None:
@@ -188,6 +197,10 @@ class Search:
         with joined(self.spec, self.path, self.ray_output) as nodes:
             mirror = self.storage_uri and below(self.storage_uri, self.name)
             run = RunDir.create(self.path, self.spec.to_dict(), mirror=mirror)
+            if self.spec.weights:
+                from rltune.checkpoints import keep_weights
+
+                keep_weights(self.spec.weights, run.path)
             return drive(
                 run, self.spec, self.config_class, self.started, self.screen, self.ray_output, nodes
             )
@@ -196,13 +209,29 @@ class Search:
 def resume(
     path: str | os.PathLike[str],
     *,
+    trials: int | None = None,
+    time_limit: float | str | None = None,
+    concurrency: int | None = None,
+    address: str | None = None,
+    stop_rules: bool | None = None,
+    test_seeds: int | None = None,
+    tournament: bool | None = None,
+    report: bool | None = None,
     screen: str = "auto",
     ray_output: bool = False,
-    **changes: Any,
 ) -> SearchResult:
-    """Go on with a search that was stopped or killed; ``changes`` may raise its limits.
+    """Go on with a search that was stopped or killed.
 
-    From a storage URI, the run is fetched first.
+    Args:
+        path: the run directory, its name or "latest"; from a storage URI, it is fetched first
+        trials: a new total
+        time_limit: seconds, or a text such as "30m", from now on
+        concurrency: trials at once
+        address: of a Ray cluster
+        stop_rules, tournament, report: whether there are some from now on
+        test_seeds: a new total for each finalist
+        screen: as of `Search`
+        ray_output: show what Ray itself prints
 
     Raises:
         UserError: the path is no search, or another process drives it.
@@ -213,9 +242,17 @@ def resume(
     started = time.time()
     run = RunDir.open(fetched(path))
     spec = SearchSpec.from_dict(run.spec)
-    if isinstance(changes.get("time_limit"), str):
-        changes["time_limit"] = parse_duration(changes["time_limit"])
-    changes = {key: value for key, value in changes.items() if value is not None}
+    asked = {
+        "trials": trials,
+        "time_limit": parse_duration(time_limit) if isinstance(time_limit, str) else time_limit,
+        "concurrency": concurrency,
+        "address": address,
+        "stop_rules": stop_rules,
+        "test_seeds": test_seeds,
+        "tournament": tournament,
+        "report": report,
+    }
+    changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     spec = replace(spec, **changes)
     if spec.scheduler in NAMES and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
@@ -257,17 +294,21 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     from rltune import against
     from rltune.agents.controls import Controls
     from rltune.capacity import Resources, fitting
+    from rltune.checkpoints import check_weights
     from rltune.cluster import is_elsewhere
-    from rltune.learners import check_fit
+    from rltune.learners import check_fit, check_start
     from rltune.pbt import rungs_of
     from rltune.samplers import Proposer
 
     controls = Controls(**spec.controls)
+    check_start(spec.agent, spec.eval_mode, spec.weights)
     if is_suite(spec.env):
         check_together(controls, spec.env_kwargs)
     here = not is_elsewhere(spec.address)
     for env in environments(spec.env):
         check_fit(spec.agent, env, configs, spec.env_kwargs, has_data=here)
+        if spec.weights is not None:
+            check_weights(spec.agent, env, configs, spec.env_kwargs, spec.weights)
     against.check(spec)
     others = [goal.direction for goal in against.goals_of(spec)[1:]]
     options = spec.sampler_options
@@ -457,7 +498,7 @@ def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str,
     return config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
 
 
-def _spec_of(thing: str | type) -> str:
+def spec_of(thing: str | type) -> str:
     """Return "module:Class" for a class."""
     if isinstance(thing, str):
         return thing

@@ -11,6 +11,7 @@ from typing import Any
 
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking import Tracking
@@ -48,6 +49,7 @@ class SearchSpec(Tracking):
     stop_rules: bool = True
     evaluations: int = 9
     eval_episodes: int = 10
+    eval_mode: str = GREEDY
     objective: str = DEFAULT
     metric: str = METRIC
     against: list[str] = field(default_factory=list)
@@ -62,6 +64,8 @@ class SearchSpec(Tracking):
     device: str = "auto"
     address: str | None = None
     controls: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None  # where they came from; the run keeps a copy
+    save_replay_buffer: bool = True
     report: bool = True
     import_path: str = "."
 
@@ -76,6 +80,7 @@ class SearchSpec(Tracking):
         _at_least("--first-seed", self.first_seed, 0)
         _at_least("--first-test-seed", self.first_test_seed, 0)
         check_device(self.device)
+        check_eval_mode(self.eval_mode)
         judged([0.0], self.over_seeds)
         _, most = parse_seeds(self.seeds)
         tune, test = range(self.first_seed, self.first_seed + most), self.tournament_seeds

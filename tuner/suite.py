@@ -13,6 +13,7 @@ from rltune.agents import checkpoint
 from rltune.agents.agent import Chunk, Episode, Evaluation
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY
 from rltune.scales import check_together, parse_suite, shares
 
 if TYPE_CHECKING:
@@ -147,13 +148,17 @@ class SuiteAgent:
         return math.fsum(known) / len(known) if len(known) == len(scores) else None
 
     def evaluate(
-        self, episodes: int = 10, seed: int | None = None, max_steps: int | None = None
+        self,
+        episodes: int = 10,
+        seed: int | None = None,
+        max_steps: int | None = None,
+        mode: str = GREEDY,
     ) -> Evaluation:
-        """Run so many greedy episodes on each environment.
+        """Run so many episodes on each environment.
 
         The k-th return is the mean score of the k-th episodes, its length that of all of them.
         """
-        parts = [member.evaluate(episodes, seed, max_steps) for member in self.members]
+        parts = [member.evaluate(episodes, seed, max_steps, mode) for member in self.members]
         scores = [
             [scale.score(value) for value in part.returns]
             for scale, part in zip(self.scales, parts, strict=True)
@@ -178,13 +183,34 @@ class SuiteAgent:
         self.members = [one_with_config(member, config) for member in self.members]
         return self
 
-    def save(self, path: str | Path) -> None:
-        """Write all of them into one file, atomically."""
+    @property
+    def replays(self) -> bool:
+        """Whether the memories are more than rollouts that are learned from once."""
+        return any(member.replays for member in self.members)
+
+    @property
+    def controls(self) -> Controls:
+        """The controls of them all."""
+        return self.members[0].controls
+
+    def go_on(self, controls: Controls) -> None:
+        """Let other controls decide from now on; see `rltune.agents.Agent.go_on`."""
+        check_together(controls, None)
+        for member in self.members:
+            member.go_on(controls)
+
+    def load_weights(self, path: str | Path) -> None:
+        """Let each begin with the networks of a checkpoint; see `Agent.load_weights`."""
+        for member in self.members:
+            member.load_weights(path)
+
+    def save(self, path: str | Path, *, memory: bool = True) -> None:
+        """Write all of them into one file, atomically; see `Agent.save`."""
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "member.pt"
             states = []
             for member in self.members:
-                member.save(part)
+                member.save(part, memory=memory)
                 states.append(checkpoint.read(part))
         about = {"agent": self.algorithm_spec, "env": self.env, "extra": self.extra}
         checkpoint.write(path, {**about, "members": states})
@@ -197,6 +223,7 @@ class SuiteAgent:
         device: str = "auto",
         env: str | None = None,
         algorithm: str | None = None,
+        acts_only: bool = False,
     ) -> SuiteAgent:
         """Return the agent that ``save`` wrote; see `Agent.load`."""
         from rltune.learners import one_agent_type
@@ -206,8 +233,8 @@ class SuiteAgent:
         suite.env, suite.env_kwargs, suite.extra = state["env"], {}, state["extra"]
         suite.scales = parse_suite(suite.env)
         suite.members = []
-        members = state.get("members")
-        if not isinstance(members, list) or len(members) != len(suite.scales):
+        members = checkpoint.members(state, path)
+        if len(members) != len(suite.scales):
             raise UserError(
                 f"checkpoint {path} is damaged: it has not an agent of each environment"
             )
@@ -218,7 +245,7 @@ class SuiteAgent:
                     checkpoint.write(part, member)
                     member = checkpoint.read(part)
                 member_type = one_agent_type(member["agent"])
-                suite.members.append(member_type.load(part, device=device))
+                suite.members.append(member_type.load(part, device=device, acts_only=acts_only))
         return suite
 
     def close(self) -> None:

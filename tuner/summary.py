@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
+from rltune.checkpoints import kept_weights
 from rltune.runs import Run
 from rltune.spec import SearchSpec
 from rltune.untrusted import load_yaml, reading
@@ -196,6 +197,7 @@ class Summary:
         return retrain_command(
             spec["agent"], spec["env"], spec["budget"], config, self.defaults, seed=0,
             env_kwargs=spec.get("env_kwargs") or {}, controls=spec.get("controls") or {},
+            weights=kept_weights(self.run.name, spec.get("weights")),
         )  # fmt: skip
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
-from rltune.deposit import Checkpoint
+from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config
 from rltune.masking import masked_text
 from rltune.objectives import metric_of, objective_of
@@ -60,6 +60,9 @@ class Task(TypedDict):
     import_path: str  # the user's folder: their modules are imported from here
     device: str
     controls: dict[str, Any]
+    eval_mode: str
+    weights: str | None  # the file that training begins with
+    save_replay_buffer: bool
 
 
 @dataclass
@@ -114,11 +117,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
-        self.checkpoint = Checkpoint(self.task["checkpoint"], config.get(DEPOSIT))
+        self.address = config.get(DEPOSIT)
+        self.checkpoint = Checkpoint(self.task["checkpoint"], self.address)
         self.agent: AnyAgent | None = None
         self.state = _State()
         self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
         self.may_end = False
+        self.is_over = False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Start over with another task in the same process."""
@@ -158,6 +163,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             raise
         self.state.last = dict(vars(result))
         ends = result.finished or result.out_of_time or self.may_end
+        self.is_over = result.finished
         if ends or self._checkpoint_is_due():
             self._save()
         return result
@@ -178,7 +184,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self.state = _State(**agent.extra)
             self.saved_steps = agent.env_steps
             return agent
-        return agent_type(task["agent"], task["env"])(
+        agent = agent_type(task["agent"], task["env"])(
             task["agent"],
             task["env"],
             task["config"],
@@ -188,6 +194,10 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             controls=Controls(**task["controls"]),
             env_kwargs=task["env_kwargs"],
         )
+        if task["weights"] is not None:
+            with deposited(task["weights"], self.address) as weights:
+                agent.load_weights(weights)
+        return agent
 
     def _iterate(self, agent: AnyAgent) -> Result:
         task, state = self.task, self.state
@@ -205,7 +215,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.may_end = any(point in task["save_at"] for point in passed)
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
-            evaluation = agent.evaluate(task["eval_episodes"])
+            evaluation = agent.evaluate(task["eval_episodes"], mode=task["eval_mode"])
         state.seconds += time.perf_counter() - started
         state.cpu_seconds += time.process_time() - cpu_started
         row = {
@@ -257,7 +267,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         assert self.agent is not None
         started = time.monotonic()
         self.agent.extra = dict(vars(self.state))
-        self.checkpoint.save(self.agent)
+        # Only who goes on from it needs the replay memory, which may be a gigabyte.
+        keeps = self.task["save_replay_buffer"] or not self.agent.replays
+        self.checkpoint.save(self.agent, memory=keeps and not self.is_over)
         self.saved_at = time.monotonic()
         self.save_cost = self.saved_at - started
         self.saved_steps = self.agent.env_steps

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.rundir import RunDir
-from rltune.train import TrainSpec
+from rltune.training_loop import TrainSpec
 
 
 def training(folder: Path, agent: str, env: str, config: dict[str, Any], **others: Any) -> Path:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
-from rltune.cli.play import find_checkpoint
+from rltune.checkpoints import find_checkpoint
 from rltune.rundir import RunDir
 
 

@@ -19,11 +19,11 @@ import yaml
 from exporting import training
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from rltune.cli.train import read_training
 from rltune.exported import FORMATS, exportable
 from rltune.lineage import lineage
 from rltune.rundir import RunDir
 from rltune.space import Space
+from rltune.train_request import read_training
 from searching import POPULATION
 from serial import Serial
 

@@ -20,6 +20,8 @@ ADDRESS = (
     "a Ray cluster: auto (of this machine), host:6379, ray://host:10001, or local (none); default: "
     "RAY_ADDRESS (docs/cluster.md)"
 )
+WEIGHTS_HELP = "start from the networks of this checkpoint, or run, instead of new ones"
+EVAL_MODE = "greedy (default), or stochastic: exploring as in training"
 RUN_HELP = """\
 Search for the best configuration of an agent on an environment.
 
@@ -72,6 +74,7 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         "-n", "--budget", "--total-timesteps", "--n-timesteps",
         type=_number, metavar="STEPS", help="env_steps of a full trial",
     )  # fmt: skip
+    what.add_argument("--weights", metavar="CHECKPOINT_OR_RUN", help=WEIGHTS_HELP)
     how = run.add_argument_group("how it is searched")
     how.add_argument(
         "--trials", "--n-trials", "--num-samples",
@@ -126,7 +129,8 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     how.add_argument("--first-seed", type=_whole, metavar="N", help="of the trials; default: 0")
     how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
     how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
-    how.add_argument("--eval-episodes", type=_whole, metavar="N", help="greedy ones; default: 10")
+    how.add_argument("--eval-episodes", type=_whole, metavar="N", help="each time; default: 10")
+    how.add_argument("--eval-mode", metavar="MODE", help=EVAL_MODE)
     how.add_argument(
         "--objective",
         metavar="WHAT",
@@ -180,7 +184,19 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     files.add_argument("--wandb-entity", metavar="NAME")
     files.add_argument("--wandb-group", metavar="NAME")
     add_trackers(files)
+    add_checkpoint_flag(files)
     _add_output(run)
+
+
+def add_checkpoint_flag(files: argparse._ArgumentGroup) -> None:
+    """Add the flag that keeps checkpoints small."""
+    files.add_argument(
+        "--no-save-replay-buffer",
+        dest="save_replay_buffer",
+        action="store_false",
+        default=None,
+        help="small checkpoints; what is resumed from them fills a new replay memory first",
+    )
 
 
 def add_trackers(files: argparse._ArgumentGroup) -> None:
@@ -216,6 +232,9 @@ def _add_resume(subparsers: Any) -> None:
         "--test-seeds", type=_whole, metavar="N", help="a new total, to break a tie"
     )
     resume.add_argument("--total-timesteps", "-n", type=_number, help="of a training: a new total")
+    resume.add_argument(
+        "--target-reward", type=float, help="of a training: a new mean reward at which it ends"
+    )
     resume.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
     _add_output(resume)
 
@@ -261,6 +280,9 @@ PASSED_ON = (
     "first_seed",
     "evaluations",
     "eval_episodes",
+    "eval_mode",
+    "weights",
+    "save_replay_buffer",
     "objective",
     "metric",
     "against",
@@ -358,9 +380,16 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     args.run = fetched(args.run)
     if RunDir.open(args.run).kind == "train":
-        from rltune.train import resume as resume_training
+        from rltune.training_loop import resume as resume_training
 
-        return resume_training(args.run, total_timesteps=args.total_timesteps, plain=args.plain)
+        return resume_training(
+            args.run,
+            total_timesteps=args.total_timesteps,
+            target_reward=args.target_reward,
+            plain=args.plain,
+        )
+    if args.target_reward is not None:
+        raise UserError("--target-reward: of a training alone; a search keeps the one that it has")
     from rltune.search import resume
 
     return _report(

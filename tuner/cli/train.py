@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import parse_flags, parse_mapping
-from rltune.cli.run import add_trackers
+from rltune.cli.run import EVAL_MODE, WEIGHTS_HELP, add_checkpoint_flag, add_trackers
 from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
@@ -26,13 +26,28 @@ Train one agent.
 
 Every hyperparameter of the agent is a flag: rltune train ppo --help lists them, and the presets.
 """
-CONTROLS = (
+PASSED_ON = (
+    "total_timesteps",
+    "seed",
+    "device",
+    "weights",
+    "eval_freq",
+    "eval_episodes",
+    "eval_mode",
+    "eval_at_start",
     "target_reward",
     "reward_buffer_size",
     "plateau_patience",
     "plateau_factor",
     "early_stop_patience",
     "monitor_from",
+    "save_replay_buffer",
+    "wandb",
+    "wandb_project",
+    "wandb_entity",
+    "wandb_group",
+    "tensorboard",
+    "mlflow",
 )
 
 
@@ -88,13 +103,18 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="hyperparameters that change on the way, in YAML: a list of {env_steps, config}",
     )
-    what.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
+    what.add_argument("--weights", metavar="CHECKPOINT_OR_RUN", help=WEIGHTS_HELP)
+    what.add_argument("--device", help="cpu, cuda or auto (default)")
     watch = train.add_argument_group("evaluation")
     watch.add_argument(
         "--eval-freq", type=_number, metavar="STEPS", help="default: a 20th of the training"
     )
     watch.add_argument(
-        "--eval-episodes", type=_number, default=10, metavar="N", help="greedy ones; default: 10"
+        "--eval-episodes", type=_number, metavar="N", help="of an evaluation; default: 10"
+    )
+    watch.add_argument("--eval-mode", metavar="MODE", help=EVAL_MODE)
+    watch.add_argument(
+        "--eval-at-start", action="store_true", default=None, help="evaluate at step 0, too"
     )
     rules = train.add_argument_group("when it ends early, when the learning rate falls")
     rules.add_argument("--target-reward", type=float, help="end when the mean reward reaches it")
@@ -122,14 +142,13 @@ def add_parser(subparsers: Any) -> None:
     files = train.add_argument_group("files and tracking")
     files.add_argument("--name", help="of the run; default: agent, environment, date")
     files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
-    files.add_argument(
-        "--wandb", default="auto", metavar="MODE", help="auto (default), online, offline or off"
-    )
+    files.add_argument("--wandb", metavar="MODE", help="auto (default), online, offline or off")
     files.add_argument("--track", dest="wandb", action="store_const", const="online")
     files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
     files.add_argument("--wandb-entity", metavar="NAME")
     files.add_argument("--wandb-group", metavar="NAME")
     add_trackers(files)
+    add_checkpoint_flag(files)
     files.add_argument("--plain", action="store_true", help="lines instead of a progress bar")
 
 
@@ -147,121 +166,27 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
     from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
-    from rltune.presets import preset
     from rltune.rundir import STORAGE
-    from rltune.train import TrainSpec, print_result, train
+    from rltune.train_request import training_spec
+    from rltune.training_loop import print_result, train
 
-    if args.preset is not None and args.config is not None:
-        raise UserError("--preset and --config both give all hyperparameters; keep one of them")
     known = hyperparameters(config_class(args.agent))
-    config = read_flags(parse_flags(args, extra, known), args.agent, known)
-    given = read_training(args.config, args.agent)
-    env = args.env or given.get("env")
-    if env is None:
-        raise UserError("which environment? Give --env, or --config with an exported file.")
-    if args.preset is not None:
-        config = preset(args.agent, env, args.preset, config)
-    else:
-        config = {**given["config"], **config}
-    controls = {name: getattr(args, name) for name in CONTROLS if getattr(args, name) is not None}
-    spec = TrainSpec(
-        agent=args.agent,
-        env=env,
-        total_timesteps=_first(args.total_timesteps, given.get("budget"), 100_000),
-        config=config,
-        schedule=read_schedule(args.schedule, args.agent) or given.get("schedule", []),
-        env_kwargs=parse_mapping("--env-kwargs", args.env_kwargs or "{}")
-        or given.get("env_kwargs", {}),
-        seed=_first(args.seed, given.get("seed"), 0),
-        device=args.device,
-        eval_freq=args.eval_freq,
-        eval_episodes=args.eval_episodes,
-        controls={**given.get("controls", {}), **controls},
-        wandb=args.wandb,
-        wandb_project=args.wandb_project,
-        wandb_entity=args.wandb_entity,
-        wandb_group=args.wandb_group,
-        tensorboard=bool(args.tensorboard),
-        mlflow=args.mlflow,
+    given = {name: getattr(args, name) for name in PASSED_ON}
+    if args.env_kwargs is not None:
+        given["env_kwargs"] = parse_mapping("--env-kwargs", args.env_kwargs)
+    spec = training_spec(
+        args.agent,
+        args.env,
+        config=args.config,
+        preset=args.preset,
+        schedule=args.schedule,
+        chosen=read_flags(parse_flags(args, extra, known), args.agent, known),
+        **{name: value for name, value in given.items() if value is not None},
     )
     storage = args.storage_path or STORAGE
     result = train(spec, name=args.name, storage_path=storage, plain=args.plain)
     print_result(result)
     return result.exit_code
-
-
-def _first(*values: Any) -> Any:
-    """Return the first value that there is."""
-    return next(value for value in values if value is not None)
-
-
-def read_training(file: str | None, agent: str) -> dict[str, Any]:
-    """Return what a YAML file says of a training, its ``config`` under our own names.
-
-    The file is a mapping of hyperparameters, or what `rltune export --to yaml` writes: then there
-    may be env, env_kwargs, budget, seed, schedule and controls beside the configuration.
-
-    Raises:
-        UserError: there is no such file, it is of another agent, or what is wrong with a value.
-    """
-    if file is None:
-        return {"config": {}}
-    from pathlib import Path
-
-    from rltune.agents.config import config_dict, make_config
-    from rltune.learners import config_class
-    from rltune.recipes import as_recipe
-    from rltune.yaml_lines import read_yaml
-
-    data, _ = read_yaml(Path(file))
-    if not isinstance(data, dict):
-        raise UserError(f"{file}: not a mapping of hyperparameters to values")
-    given = as_recipe(data, file) or {"config": data}
-    if given.get("agent", agent).lower() != agent.lower():
-        raise UserError(f"{file} is of the agent {given['agent']!r}, not of {agent!r}")
-    if "schedule" in given:
-        given["schedule"] = checked_schedule(given["schedule"], agent, file)
-    return {**given, "config": config_dict(make_config(config_class(agent), given["config"], file))}
-
-
-def read_schedule(file: str | None, agent: str) -> list[dict[str, Any]]:
-    """Return the changes of the hyperparameters in a YAML file, under our own names.
-
-    Raises:
-        UserError: the file is no list of changes, or one of them can't be made.
-    """
-    if file is None:
-        return []
-    from pathlib import Path
-
-    from rltune.yaml_lines import read_yaml
-
-    return checked_schedule(read_yaml(Path(file))[0], agent, file)
-
-
-def checked_schedule(data: Any, agent: str, file: str) -> list[dict[str, Any]]:
-    """Return the changes in the data of a file; see `read_schedule`."""
-    from rltune.agents.config import canonical_name, hyperparameters
-    from rltune.dimensions import checked_value
-    from rltune.learners import config_class
-
-    kind = config_class(agent)
-    known = hyperparameters(kind)
-    changes: list[dict[str, Any]] = []
-    for change in data if isinstance(data, list) else [data]:
-        if not (
-            isinstance(change, dict)
-            and isinstance(change.get("env_steps"), int)
-            and isinstance(change.get("config"), dict)
-        ):
-            raise UserError(f"{file}: not a list of {{env_steps: N, config: {{name: value}}}}")
-        own = {canonical_name(kind, name, file): value for name, value in change["config"].items()}
-        for name in own:
-            if not known[name].mutable and change["env_steps"] > 0:
-                raise UserError(f"{file}: {name} can't change in a training that has begun")
-        values = {name: checked_value(known[name], value) for name, value in own.items()}
-        changes.append({"env_steps": change["env_steps"], "config": values})
-    return sorted(changes, key=lambda change: change["env_steps"])
 
 
 def read_flags(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from rltune import train as train_module
+from rltune import training_loop as train_module
 from rltune.agents import Agent
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError
@@ -20,7 +20,7 @@ from rltune.agents.ppo import PPOConfig
 from rltune.cli import main, make_parser
 from rltune.history import read_episodes, read_history
 from rltune.rundir import RunDir
-from rltune.train import TrainSpec, resume_training, train
+from rltune.training_loop import TrainSpec, resume_training, train
 
 TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_arch": [8]}
 
@@ -289,7 +289,7 @@ def test_the_help_lists_every_hyperparameter(capsys: pytest.CaptureFixture[str])
 def test_after_a_kill_at_any_moment(tmp_path: Path) -> None:
     whole = train(spec(total_timesteps=6400), name="whole", storage_path=tmp_path, plain=True)
     code = (
-        "from rltune.train import *; from pathlib import Path\n"
+        "from rltune.training_loop import *; from pathlib import Path\n"
         f"s = TrainSpec.from_dict(RunDir.open({str(whole.path)!r}).spec)\n"
         f"train(s, name='cut', storage_path={str(tmp_path)!r}, plain=True)"
     )
@@ -300,7 +300,8 @@ def test_after_a_kill_at_any_moment(tmp_path: Path) -> None:
         time.sleep(delay)
         process.kill()
         process.wait()
-        code = f"from rltune.train import *; resume_training({str(tmp_path / 'cut')!r}, plain=True)"
+        cut = str(tmp_path / "cut")
+        code = f"from rltune.training_loop import *; resume_training({cut!r}, plain=True)"
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
         time.sleep(5)
     process.wait()

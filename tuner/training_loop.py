@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import platform
 import signal
 import time
@@ -11,24 +12,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents.agent import Chunk, Evaluation
 from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY, check_eval_mode
+from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
 from rltune.history import HistoryWriter
-from rltune.learners import agent_type, cut_off, learns_nothing, with_config
+from rltune.learners import agent_type, check_start, cut_off, learns_nothing, with_config
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
-from rltune.scales import completed
+from rltune.scales import check_together, completed, is_suite
 from rltune.spec import check_device
 from rltune.tracking import Tracker, Tracking
 from rltune.train_progress import TrainProgress
 from rltune.untrusted import from_dict
 
 if TYPE_CHECKING:
-    from rltune.learners import AnyAgent
+    from rltune.learners import AnyAgent, OneAgent
+    from rltune.policy import Policy
 
 ROLE = "train"
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
@@ -36,6 +40,7 @@ EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
 MAX_STEPS_PER_ITERATION = 10_000
 SECONDS_PER_CALL = 0.5  # how long the progress bar and Ctrl-C wait at most, updates aside
 CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
+LAST, BEST = "last.pt", "best.pt"  # the checkpoints; only a resume of the last one needs its memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +57,16 @@ class TrainSpec(Tracking):
     device: str = "auto"
     eval_freq: int | None = None
     eval_episodes: int = 10
+    eval_mode: str = GREEDY
+    eval_at_start: bool = False
     controls: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None  # where they came from; the run keeps a copy (`WEIGHTS`)
+    save_replay_buffer: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_device(self.device)
+        check_eval_mode(self.eval_mode)
         least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
         if self.eval_freq is not None:
             least["eval_freq"] = 1
@@ -119,6 +129,12 @@ class TrainResult:
     diverged: str | None
     interrupted: bool
 
+    def policy(self, *, best: bool = False, device: str = "auto") -> Policy:
+        """Return the agent as it is now, or that of the best evaluation; see `rltune.load`."""
+        from rltune.policy import load
+
+        return load(self.path, best=best, device=device)
+
     @property
     def exit_code(self) -> int:
         """For the shell: 0 done, 1 diverged, 130 interrupted."""
@@ -146,6 +162,23 @@ def train(
     spec = dataclasses.replace(spec, env=completed(spec.env))
     folder, uri = split_storage(storage_path)
     path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
+    weights = find_checkpoint(spec.weights) if spec.weights else None
+    check_start(spec.agent, spec.eval_mode, spec.weights)
+    agent = _new_agent(spec, weights)
+    try:
+        spec = dataclasses.replace(spec, config=config_dict(agent.config))
+        mirror = uri and below(uri, path.name)
+        run = RunDir.create(path, dataclasses.asdict(spec), kind="train", mirror=mirror)
+        with run.lock():
+            if weights:
+                keep_weights(weights, run.path)
+            return _Training(run, spec, agent, plain).run()
+    finally:
+        agent.close()
+
+
+def _new_agent(spec: TrainSpec, weights: Path | None) -> AnyAgent:
+    """Return the agent of a training that begins, from these weights if there are some."""
     agent = agent_type(spec.agent, spec.env)(
         spec.agent,
         spec.env,
@@ -157,13 +190,12 @@ def train(
         env_kwargs=spec.env_kwargs,
     )
     try:
-        spec = dataclasses.replace(spec, config=config_dict(agent.config))
-        mirror = uri and below(uri, path.name)
-        run = RunDir.create(path, dataclasses.asdict(spec), kind="train", mirror=mirror)
-        with run.lock():
-            return _Training(run, spec, agent, plain).run()
-    finally:
+        if weights:
+            agent.load_weights(weights)
+    except BaseException:
         agent.close()
+        raise
+    return agent
 
 
 class FinishedError(UserError):
@@ -171,13 +203,21 @@ class FinishedError(UserError):
 
 
 def resume_training(
-    run: str | Path, *, total_timesteps: int | None = None, plain: bool = False
+    run: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    target_reward: float | None = None,
+    plain: bool = False,
 ) -> TrainResult:
     """Go on with a training from its last checkpoint; rows after it are made again.
+
+    Where a target or a plateau has ended it, that rule counts no more as soon as there is a new
+    length or target.
 
     Args:
         run: the run directory
         total_timesteps: a new length of the whole training; schedules end there
+        target_reward: a new mean reward at which it ends
         plain: lines instead of a progress bar
 
     Raises:
@@ -187,14 +227,15 @@ def resume_training(
     rundir = RunDir.open(fetched(run))
     spec = TrainSpec.from_dict(rundir.spec)
     with rundir.lock():
-        if total_timesteps is not None and total_timesteps != spec.total_timesteps:
-            spec = dataclasses.replace(spec, total_timesteps=total_timesteps)
         agent = _last_agent(rundir, spec)
         try:
+            spec = _extended(spec, agent, total_timesteps, target_reward)
             agent.total_timesteps = spec.total_timesteps
+            agent.go_on(Controls(**spec.controls))
             if agent.finished:
                 raise _nothing_left(rundir, agent)
-            rundir.resumed({"total_timesteps": spec.total_timesteps})
+            changes = {"total_timesteps": spec.total_timesteps, "controls": spec.controls}
+            rundir.resumed(changes)
             return _Training(rundir, spec, agent, plain).run()
         finally:
             agent.close()
@@ -203,36 +244,82 @@ def resume_training(
 def _nothing_left(run: RunDir, agent: AnyAgent) -> UserError:
     if agent.diverged:
         return UserError(f"the training {run.name!r} can't go on: it diverged, {agent.diverged}")
-    reason = agent.stop_reason or f"{agent.env_steps:,} env_steps are done"
+    done, total = agent.env_steps, agent.total_timesteps
+    longer = total if done < total else 2 * total
+    command = f"`rltune resume {run.name} -n {longer}`"
+    if agent.stop_reason is None:
+        return FinishedError(
+            f"the training {run.name!r} is finished: {done:,} env_steps are done; train it longer "
+            f"with {command}"
+        )
     return FinishedError(
-        f"the training {run.name!r} is finished: {reason}; "
-        f"train it longer with `rltune resume {run.name} -n {2 * agent.total_timesteps}`"
+        f"the training {run.name!r} is finished: {agent.stop_reason}; go on with another target, "
+        f"--target-reward X, or without one, {command}"
     )
+
+
+def check_target(agent: AnyAgent, target: float) -> None:
+    """Raise `UserError` for a target that can't be reached, or has been."""
+    if is_suite(agent.env):
+        check_together(Controls(target_reward=target), None)
+    mean = cast("OneAgent", agent).monitor.mean_reward
+    if not math.isfinite(target):
+        raise UserError(f"--target-reward must be a number, not {target}")
+    if mean is not None and target <= mean:
+        raise UserError(
+            f"--target-reward {target:g}: the mean reward is {mean:.6g} already; give more"
+        )
+
+
+def _extended(
+    spec: TrainSpec, agent: AnyAgent, total_timesteps: int | None, target: float | None
+) -> TrainSpec:
+    """Return what goes on: with a new length or target, without the rule that has ended it.
+
+    Raises:
+        UserError: it is as long already, or has reached the target.
+    """
+    if total_timesteps is None and target is None:
+        return spec
+    total, controls = total_timesteps or spec.total_timesteps, dict(spec.controls)
+    if total_timesteps is not None and total <= agent.env_steps:
+        raise UserError(f"-n {total}: {agent.env_steps:,} env_steps are done already; give more")
+    if agent.stop_reason is not None:
+        for rule in ("target_reward", "early_stop_patience"):
+            controls.pop(rule, None)
+    if target is not None:
+        check_target(agent, target)
+        controls["target_reward"] = target
+    return dataclasses.replace(spec, total_timesteps=total, controls=controls)
 
 
 def _last_agent(run: RunDir, spec: TrainSpec) -> AnyAgent:
     """Return the agent of the last checkpoint, or a new one if there is none yet."""
-    last = run.path / "checkpoints" / "last.pt"
+    last = run.path / "checkpoints" / LAST
     if last.exists():
         return agent_type(spec.agent, spec.env).load(
             last, device=spec.device, env=spec.env, algorithm=spec.agent
         )
-    return agent_type(spec.agent, spec.env)(
-        spec.agent,
-        spec.env,
-        spec.config,
-        total_timesteps=spec.total_timesteps,
-        seed=spec.seed,
-        device=spec.device,
-        controls=Controls(**spec.controls),
-        env_kwargs=spec.env_kwargs,
-    )
+    weights = None
+    if spec.weights is not None:
+        weights = run.path / WEIGHTS
+        if not weights.exists():  # killed before they were copied
+            keep_weights(spec.weights, run.path)
+    return _new_agent(spec, weights)
 
 
-def resume(run: str | Path, *, total_timesteps: int | None = None, plain: bool = False) -> int:
+def resume(
+    run: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    target_reward: float | None = None,
+    plain: bool = False,
+) -> int:
     """Do what `rltune resume` does for a training, and return the exit code."""
     try:
-        result = resume_training(run, total_timesteps=total_timesteps, plain=plain)
+        result = resume_training(
+            run, total_timesteps=total_timesteps, target_reward=target_reward, plain=plain
+        )
     except FinishedError as error:  # as with a search: it may have been killed after its last step
         print(f"{error}.")
         return 0
@@ -272,6 +359,13 @@ class _Training:
                 self.progress.update(agent.env_steps, None)
                 if reason := learns_nothing(config, spec.env, spec.total_timesteps):
                     self.progress.note(reason)
+                if agent.env_steps and not spec.save_replay_buffer and agent.replays:
+                    self.progress.note(
+                        "the replay memory was not saved: a new one is filled first, so this is "
+                        "not what the training would have been without a stop"
+                    )
+                if spec.eval_at_start and agent.env_steps == 0 and self.state.best_return is None:
+                    self._evaluate_start()
                 while not (self.agent.finished or self.interrupted):
                     self._iterate()
                     between_writes()
@@ -319,7 +413,7 @@ class _Training:
         chunk = self._learn(point)
         evaluation = None
         if not agent.diverged and (agent.finished or chunk.env_steps >= evaluate_at):
-            evaluation = agent.evaluate(spec.eval_episodes)
+            evaluation = agent.evaluate(spec.eval_episodes, mode=spec.eval_mode)
         state.iteration += 1
         state.seconds += time.perf_counter() - started
         row = self._row(chunk, evaluation, before)
@@ -340,8 +434,21 @@ class _Training:
                 self.warned = True
                 self.progress.note(text)
         if evaluation is not None or self.interrupted or agent.diverged or self._save_is_due():
-            self._save("last.pt")
+            self._save(LAST)
         self.progress.update(agent.env_steps, chunk.mean_reward, evaluation)
+
+    def _evaluate_start(self) -> None:
+        """Evaluate the agent before its first step, as iteration 0."""
+        spec, started = self.spec, time.perf_counter()
+        evaluation = self.agent.evaluate(spec.eval_episodes, mode=spec.eval_mode)
+        self.state.seconds += time.perf_counter() - started
+        nothing = Chunk(0, 0.0, {}, [], None, None, None, None)
+        row = self._row(nothing, evaluation, 0)
+        self.history.append(row, [])
+        self.tracker.log(0, spec.seed, ROLE, row)
+        self._evaluated(evaluation)
+        self._save(LAST)
+        self.progress.update(0, None, evaluation)
 
     def _learn(self, point: int) -> Chunk:
         """Learn in short calls, so that the screen moves and Ctrl-C is heard; one result."""
@@ -382,7 +489,7 @@ class _Training:
         self.last = evaluation
         if state.best_return is None or evaluation.mean > state.best_return:
             state.best_return, state.best_env_steps = evaluation.mean, self.agent.env_steps
-            self._save("best.pt")
+            self._save(BEST)
 
     def _save_is_due(self) -> bool:
         return time.monotonic() - self.saved_at > self.save_cost / CHECKPOINT_SHARE
@@ -390,7 +497,8 @@ class _Training:
     def _save(self, name: str) -> None:
         started = time.monotonic()
         self.agent.extra = dict(vars(self.state))
-        self.agent.save(self.run_dir.path / "checkpoints" / name)
+        keeps = name == LAST and (self.spec.save_replay_buffer or not self.agent.replays)
+        self.agent.save(self.run_dir.path / "checkpoints" / name, memory=keeps)
         self.saved_at = time.monotonic()
         self.save_cost = self.saved_at - started
 

@@ -1,0 +1,45 @@
+"""Signatures that name what stands behind ``**options``, for `help` and for editors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def takes_fields_of(
+    *specs: type, but: Iterable[str] = (), rest: str | None = None
+) -> Callable[[F], F]:
+    """Return a decorator of a function whose ``**options`` are the fields of these dataclasses.
+
+    Args:
+        specs: the dataclasses, whose defaults are shown
+        but: fields that are no options
+        rest: what further options are called; None: there are none
+    """
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        known = {*but, *(one.name for one in named)}
+        fields = [field for spec in specs for field in dataclasses.fields(spec)]
+        named += [_parameter(field) for field in fields if field.name not in known]
+        if rest is not None:
+            named.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
+        function.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
+    default: Any = inspect.Parameter.empty
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    elif field.default is not dataclasses.MISSING:
+        default = field.default
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, kind, default=default, annotation=field.type)

@@ -1,0 +1,201 @@
+"""What a training is asked to be, from flags or from Python: `rltune.train`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rltune.agents.config import (
+    canonical_name,
+    coerce,
+    config_dict,
+    hyperparameters,
+    make_config,
+)
+from rltune.agents.controls import Controls
+from rltune.agents.errors import UserError, unknown
+from rltune.dimensions import checked_value
+from rltune.learners import config_class
+from rltune.presets import preset as known_good
+from rltune.recipes import as_recipe
+from rltune.rundir import STORAGE
+from rltune.signatures import takes_fields_of
+from rltune.training_loop import TrainResult, TrainSpec
+from rltune.training_loop import train as train_spec
+from rltune.yaml_lines import read_yaml
+
+TIMESTEPS = 100_000
+CONTROLS = tuple(Controls.__dataclass_fields__)
+
+
+@takes_fields_of(TrainSpec, Controls, but=("controls",), rest="hyperparameters")
+def train(
+    agent: str | type,
+    env: str | type | None = None,
+    *,
+    total_timesteps: float | None = None,
+    config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    preset: str | None = None,
+    schedule: Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    storage_path: str | os.PathLike[str] = STORAGE,
+    plain: bool = False,
+    **options: Any,
+) -> TrainResult:
+    """Train one agent, as ``rltune train`` does.
+
+    The keywords are named like its flags: the agent's hyperparameters, and those of `TrainSpec`
+    and of `rltune.agents.Controls`.
+
+    Args:
+        agent: name ("ppo"), "module:Class", or a class that can be imported
+        env: gymnasium id, "module:Class", or a class that can be imported; None: that of a file
+        total_timesteps: env_steps of the whole training; default: 1e5
+        config: hyperparameters, or a YAML file of them, or what ``rltune export --to yaml`` wrote
+        preset: the name of known-good hyperparameters for the environment
+        schedule: changes of hyperparameters on the way: a list of {env_steps, config}, or a file
+        name: of the run directory below ``storage_path``
+        storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there
+        plain: lines instead of a progress bar
+
+    Raises:
+        UserError: anything is wrong with what was asked for; nothing has been written then.
+    """
+    from rltune.search import spec_of
+
+    agent, env = spec_of(agent), None if env is None else spec_of(env)
+    kind = config_class(agent)
+    known = hyperparameters(kind)
+    fields = {*TrainSpec.__dataclass_fields__, *CONTROLS} - {"agent", "env", "config", "controls"}
+    values: dict[str, Any] = {}
+    for option in [option for option in options if option not in fields]:
+        try:
+            own = canonical_name(kind, option, "train()")
+        except UserError:
+            raise unknown("keyword", option, [*fields, *known], "train()") from None
+        values[own] = coerce(known[own], options.pop(option), "train()")
+    if total_timesteps is not None:
+        options["total_timesteps"] = int(total_timesteps)
+    spec = training_spec(
+        agent,
+        env,
+        config=config,
+        preset=preset,
+        schedule=schedule,
+        chosen=values,
+        **options,
+    )
+    return train_spec(spec, name=name, storage_path=os.fspath(storage_path), plain=plain)
+
+
+def training_spec(
+    agent: str,
+    env: str | None = None,
+    *,
+    config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    preset: str | None = None,
+    schedule: Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None = None,
+    chosen: Mapping[str, Any],
+    **given: Any,
+) -> TrainSpec:
+    """Return what is to be trained.
+
+    Args:
+        agent, env, config, preset, schedule: as in `train`
+        chosen: hyperparameters, under our own names; they win over ``config`` and ``preset``
+        given: what else stands in `TrainSpec` and `Controls`; it wins over an exported file
+
+    Raises:
+        UserError: what is wrong with it.
+    """
+    if preset is not None and config is not None:
+        raise UserError("--preset and --config both give all hyperparameters; keep one of them")
+    file = read_training(config, agent)
+    env = env or file.pop("env", None)
+    if env is None:
+        raise UserError("which environment? Give --env, or --config with an exported file.")
+    if preset is not None:
+        values = known_good(agent, env, preset, chosen)
+    else:
+        values = {**file["config"], **chosen}
+    controls = {name: given.pop(name) for name in CONTROLS if name in given}
+    from_file: dict[str, Any] = {
+        name: file[name] for name in ("env_kwargs", "seed", "weights") if name in file
+    }
+    from_file["total_timesteps"] = file.get("budget", TIMESTEPS)
+    changes = read_schedule(schedule, agent) or file.get("schedule", [])
+    return TrainSpec(
+        agent=agent,
+        env=env,
+        config=values,
+        schedule=changes,
+        controls={**file.get("controls", {}), **controls},
+        **{**from_file, **given},
+    )
+
+
+def read_training(
+    source: Mapping[str, Any] | str | os.PathLike[str] | None, agent: str
+) -> dict[str, Any]:
+    """Return what a YAML file, or its data, says of a training, ``config`` under our own names.
+
+    It is a mapping of hyperparameters, or what `rltune export --to yaml` writes: then there
+    may be env, env_kwargs, budget, seed, schedule and controls beside the configuration.
+
+    Raises:
+        UserError: there is no such file, it is of another agent, or what is wrong with a value.
+    """
+    if source is None:
+        return {"config": {}}
+    data, file = _data(source, "config")
+    if not isinstance(data, Mapping):
+        raise UserError(f"{file}: not a mapping of hyperparameters to values")
+    given = as_recipe(data, file) or {"config": data}
+    if given.get("agent", agent).lower() != agent.lower():
+        raise UserError(f"{file} is of the agent {given['agent']!r}, not of {agent!r}")
+    if "schedule" in given:
+        given["schedule"] = checked_schedule(given["schedule"], file, agent)
+    return {**given, "config": config_dict(make_config(config_class(agent), given["config"], file))}
+
+
+def read_schedule(
+    source: Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None, agent: str
+) -> list[dict[str, Any]]:
+    """Return the changes of the hyperparameters in a YAML file, or its data, under our own names.
+
+    Raises:
+        UserError: the file is no list of changes, or one of them can't be made.
+    """
+    if source is None:
+        return []
+    return checked_schedule(*_data(source, "schedule"), agent)
+
+
+def _data(source: Any, name: str) -> tuple[Any, str]:
+    """Return the data of a YAML file and what errors call it; data are their own."""
+    if isinstance(source, (str, os.PathLike)):
+        return read_yaml(Path(source))[0], os.fspath(source)
+    return source, name
+
+
+def checked_schedule(data: Any, file: str, agent: str) -> list[dict[str, Any]]:
+    """Return the changes in the data of a file; see `read_schedule`."""
+    kind = config_class(agent)
+    known = hyperparameters(kind)
+    changes: list[dict[str, Any]] = []
+    for change in data if isinstance(data, list) else [data]:
+        if not (
+            isinstance(change, dict)
+            and isinstance(change.get("env_steps"), int)
+            and isinstance(change.get("config"), dict)
+        ):
+            raise UserError(f"{file}: not a list of {{env_steps: N, config: {{name: value}}}}")
+        own = {canonical_name(kind, name, file): value for name, value in change["config"].items()}
+        for name in own:
+            if not known[name].mutable and change["env_steps"] > 0:
+                raise UserError(f"{file}: {name} can't change in a training that has begun")
+        values = {name: checked_value(known[name], value) for name, value in own.items()}
+        changes.append({"env_steps": change["env_steps"], "config": values})
+    return sorted(changes, key=lambda change: change["env_steps"])
