@@ -59,12 +59,12 @@ def aggregate(
 
     Runs are drawn anew within each environment, ``n`` times. The interval is rliable's percentile
     interval, widened for few runs as `stats.bootstrap_interval` says; the smallest number of runs
-    counts. One run gives an infinite interval.
+    counts. Fewer than five give an infinite interval.
     """
     of, columns = STATISTICS[statistic], _columns(scores)
     value = float(of([column[None, :] for column in columns])[0])
     estimates = of(_draws(columns, n, seed))
-    return Estimate(value, *interval_of(value, estimates, min(map(len, columns)), confidence))
+    return Estimate(value, *interval_of(estimates, min(map(len, columns)), confidence))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def performance_profile(
     low = high = None
     if runs >= FEW_RUNS:
         drawn = above(_draws(columns, n, seed))
-        ends = [interval_of(v, drawn[:, i], runs) for i, v in enumerate(value.tolist())]
+        ends = [interval_of(column, runs) for column in drawn.T]
         low, high = [one[0] for one in ends], [one[1] for one in ends]
     return Profile(points.tolist(), value.tolist(), low, high)
 

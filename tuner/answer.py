@@ -17,6 +17,7 @@ from typing import Any
 
 from rltune.answer_text import (
     label,
+    no_winner,
     score_warnings,
     search_warnings,
     sentences,
@@ -26,10 +27,10 @@ from rltune.masking import masked
 from rltune.stats import (
     Estimate,
     bootstrap_interval,
+    difference,
     iqm,
-    p_value_better,
-    paired_difference,
     probability_of_improvement,
+    runs_to_prove,
     significance,
 )
 
@@ -73,11 +74,18 @@ class Circumstances:
     cut_by_time_limit: bool = False
     not_started: int = 0  # proposals for which there was no time
     best_of_search: tuple[int, float] | None = None  # trial and score, of those that ran to the end
+    failed_trials: int = 0
+    failure: str = ""  # the most frequent reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A finalist in the ranking; ``scores`` has -inf for a training that diverged."""
+    """A finalist in the ranking; ``scores`` has -inf for a training that diverged.
+
+    ``difference`` is its interquartile mean minus that of the defaults, with the 90 % interval for
+    all comparisons with the defaults together (`stats.difference`). ``better_than_default``, the
+    claim that this is beyond chance, is made exactly when zero lies below that interval.
+    """
 
     trial: int
     origins: tuple[str, ...]
@@ -91,10 +99,10 @@ class Ranked:
     high: float
     worst: float
     behind: bool = False  # given no further seeds, because it was clearly worse
-    tied: bool  # cannot be told apart from the best of the ranking
+    tied: bool  # the lead of the best of the ranking over it is not proven
     better_than_default: bool  # beyond chance
     improvement: Estimate | None  # probability that a run of it beats a run of the defaults
-    difference: Estimate | None  # to the defaults, over shared seeds
+    difference: Estimate | None  # to the defaults, in returns
     # trial number of other known-good settings -> probability that a run of it beats one of theirs
     over_known_good: dict[int, Estimate] = field(default_factory=dict)
     env_steps: int
@@ -115,20 +123,22 @@ class Ranked:
 class Answer:
     """The ranking of the finalists, best first, and what follows from it.
 
-    ``best`` is the finalist to use: not always the first of the ranking.
+    ``best`` is the finalist to use: not always the first of the ranking. There is none where every
+    finalist diverged, or nothing was trained again.
     """
 
     ranking: tuple[Ranked, ...]
     winner: int | None  # trial number
-    beats_default: bool | None  # None: the defaults were not among the finalists
+    beats_default: bool | None  # None: no winner, or the defaults were not among the finalists
     tuning_gap: float | None  # the incumbent's tuning score minus its test score
     incumbent: int | None  # the finalist with the best tuning score
+    test_seeds_to_prove: int | None = None  # about so many in all would prove the lead
     sentences: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
     def ties(self) -> tuple[Ranked, ...]:
-        """The finalists that cannot be told apart from the best, the best among them."""
+        """The best of the ranking and the finalists over which its lead is not proven."""
         return tuple(one for one in self.ranking if one.tied)
 
     @property
@@ -177,19 +187,23 @@ def build_answer(
             warnings=tuple(search_warnings(circumstances)),
         )
     ranking = _rank(entries, default)
-    winner = _winner(ranking)
+    winner = _winner(ranking) if math.isfinite(ranking[0].iqm) else None
     tuned = [one for one in ranking if one.objective is not None and math.isfinite(one.objective)]
     incumbent = max(tuned, key=tuning_quality, default=None)
     gap = None
     if incumbent is not None and incumbent.objective is not None:
         gap = incumbent.objective - incumbent.iqm
+    seeds = _seeds_to_prove(ranking)
     return Answer(
         ranking=ranking,
-        winner=winner.trial,
-        beats_default=None if default is None else winner.better_than_default,
+        winner=winner.trial if winner else None,
+        beats_default=winner.better_than_default if winner and default else None,
         tuning_gap=gap,
         incumbent=incumbent.trial if incumbent else None,
-        sentences=tuple(sentences(ranking, winner, incumbent)),
+        test_seeds_to_prove=seeds,
+        sentences=tuple(
+            sentences(ranking, winner, incumbent, seeds) if winner else no_winner(circumstances)
+        ),
         warnings=(
             *score_warnings(ranking, untested, circumstances),
             *search_warnings(circumstances),
@@ -261,15 +275,13 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
             one.trial,
         ),
     )
-    best = list(scores[order[0].trial].values())
-    threshold = significance(len(entries) - 1)
     known_good = [one for one in order if _origin_rank(one.origins) == 1]
     ranking = []
     for one in order:
         own = list(scores[one.trial].values())
         low, high = bootstrap_interval(own)
-        versus = None if default is None or one is default else scores[default.trial]
-        others = list(versus.values()) if versus else []
+        others = list(scores[default.trial].values()) if default and one is not default else []
+        more, better = _difference(own, others, significance(len(entries) - 1))
         ranking.append(
             Ranked(
                 trial=one.trial,
@@ -284,10 +296,10 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
                 high=high,
                 worst=min(own),
                 behind=one.behind,
-                tied=one is order[0] or p_value_better(best, own) > threshold,
-                better_than_default=bool(versus) and p_value_better(own, others) <= threshold,
-                improvement=probability_of_improvement(own, others) if versus else None,
-                difference=_shared_difference(scores[one.trial], versus) if versus else None,
+                tied=one is order[0] or not (one.behind or _is_below(one, order, scores)),
+                better_than_default=better,
+                improvement=probability_of_improvement(own, others) if others else None,
+                difference=more,
                 over_known_good={
                     other.trial: probability_of_improvement(own, list(scores[other.trial].values()))
                     for other in known_good
@@ -300,11 +312,50 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
     return tuple(ranking)
 
 
-def _shared_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate | None:
-    shared = [seed for seed in a if seed in b and math.isfinite(a[seed]) and math.isfinite(b[seed])]
-    if len(shared) < 2:
+def _difference(
+    own: list[float], others: list[float], level: float
+) -> tuple[Estimate | None, bool]:
+    """Return the difference, None where there is nobody else or no number for it; and the claim."""
+    if not others:
+        return None, False
+    more, better = difference(own, others, level)
+    return (more if math.isfinite(more.value) else None), better
+
+
+def _is_below(
+    one: Finalist, order: Sequence[Finalist], scores: Mapping[int, Mapping[int, float]]
+) -> bool:
+    """Whether the first of the order is better than this one beyond chance.
+
+    Comparisons with the defaults are known before there are test scores. Which of the others is the
+    highest is not: so each may have been compared with each, in either direction.
+    """
+    best, count = order[0], len(order)
+    has_default = any("default" in other.origins for other in order)
+    if "default" in (*best.origins, *one.origins):
+        comparisons = count - 1
+    else:
+        rivals = count - has_default
+        comparisons = rivals * (rivals - 1)
+    first, second = (list(scores[each.trial].values()) for each in (best, one))
+    return difference(first, second, significance(comparisons))[1]
+
+
+def _seeds_to_prove(ranking: Sequence[Ranked]) -> int | None:
+    """Return how many test seeds may prove the lead of the highest; None: it is proven, or no lead.
+
+    Its lead over the defaults, or, where that is proven, over the next one.
+    """
+    best = ranking[0]
+    rivals = [one for one in ranking if one.tied and one.iqm < best.iqm]
+    rivals.sort(key=lambda one: not one.is_default)  # the defaults first, the others in order
+    if not rivals or not math.isfinite(rivals[0].iqm):
         return None
-    return paired_difference([a[seed] for seed in shared], [b[seed] for seed in shared])
+    first, second = (list(one.scores.values()) for one in (best, rivals[0]))
+    chance = probability_of_improvement(first, second).value
+    runs = runs_to_prove(chance, significance(len(ranking) - 1))
+    most = max(len(one.scores) for one in ranking)
+    return None if runs is None else max(runs, most + 1)
 
 
 def _clean(seeds: Mapping[int, float]) -> dict[int, float]:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltune.formats import interval, plural, score
-from rltune.stats import significance, smallest_p_value
+from rltune.formats import gain, interval, plural, score
+from rltune.stats import FEW_RUNS, MOST_RUNS, SIGNIFICANCE, significance, smallest_p_value
 
 if TYPE_CHECKING:
     from rltune.answer import Circumstances, Ranked
@@ -28,10 +28,10 @@ def label(trial: int, origins: Iterable[str]) -> str:
     return f"trial {trial}"
 
 
-def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | None) -> list[str]:
-    """Return what follows from the ranking: whom to use, how good, who ties, the tuning gap."""
-    if not math.isfinite(winner.iqm):
-        return ["There is no answer: every finalist diverged on most of its test seeds."]
+def sentences(
+    ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | None, seeds_to_prove: int | None
+) -> list[str]:
+    """Return what follows: whom to use, how good, which leads are proven, the tuning gap."""
     lines = [_verdict(ranking, winner), *_over_known_good(ranking, winner), _quality(winner)]
     if winner.changes:
         times = plural(len(winner.changes), "time")
@@ -39,32 +39,43 @@ def sentences(ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | Non
             f"Its hyperparameters change {times} on the way (best/schedule.yaml), and did so in "
             "every one of these trainings, each from the start."
         )
-    best = ranking[0]
-    ties = [one for one in ranking if one.tied and one is not best]
-    if ties:
-        highest = best.label if best is winner else f"{best.label}, the highest,"
-        lines.append(
-            f"{_names([one.label for one in ties])} cannot be told apart from {highest} with "
-            f"{_seeds(best)}: a tie.{_tie_break(winner)}"
-        )
-    elif len(ranking) > 1:
-        lines.append("All other finalists are worse, beyond chance.")
+    lines += _leads(ranking, winner, seeds_to_prove)
     if incumbent is not None:
         lines.append(_tuning_gap(incumbent))
     return lines
 
 
+def no_winner(circumstances: Circumstances) -> list[str]:
+    """Return what can be said when every finalist diverged."""
+    lines = ["There is no answer: every finalist diverged on most of its test seeds."]
+    return [*lines, _failures(circumstances), MEND] if circumstances.failure else [*lines, MEND]
+
+
 def without_tests(circumstances: Circumstances) -> list[str]:
     """Return what can be said when nothing was trained again."""
     advice = "Give it more time (rltune resume), or begin again with a smaller --budget."
-    if circumstances.best_of_search is None:
+    if circumstances.best_of_search is not None:
+        trial, value = circumstances.best_of_search
+        return [
+            f"Trial {trial} scored {score(value)}, the best of the search, but nothing was trained "
+            "again on test seeds: nobody knows how much of that is luck.",
+            advice,
+        ]
+    if circumstances.cut_by_time_limit or not circumstances.failure:
         return [f"Nothing was trained again on test seeds: there is no answer. {advice}"]
-    trial, value = circumstances.best_of_search
-    return [
-        f"Trial {trial} scored {score(value)}, the best of the search, but nothing was trained "
-        "again on test seeds: nobody knows how much of that is luck.",
-        advice,
-    ]
+    return ["There is no answer: no trial ran its whole budget.", _failures(circumstances), MEND]
+
+
+MEND = (
+    "A resume would end the same way. Does the environment give rewards and observations that are "
+    "finite (rltune train shows the first episodes)? If so, search where trainings are stable: "
+    "lower learning rates, gradients clipped."
+)
+
+
+def _failures(circumstances: Circumstances) -> str:
+    failed, why = circumstances.failed_trials, circumstances.failure
+    return f"{plural(failed, 'trial')} failed, most often so: {why.rstrip('.')}."
 
 
 def score_warnings(
@@ -157,29 +168,71 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
         return "Use the agent's defaults: the search found nothing that scores higher."
     if winner is default:
         return (
-            "Use the agent's defaults: the search did not beat them. "
-            f"{_capital(best.label)} scored {score(best.iqm)} against {score(default.iqm)}, "
-            "which can be luck."
+            "Use the agent's defaults: the search found nothing that is above them by more than "
+            f"its standard error. {_capital(best.label)} scored {score(best.iqm)} against "
+            f"{score(default.iqm)}{_more(best, default)}: a lead that is not proven."
         )
     if winner.improvement is None:
         return f"Use {winner.label}."
     chance = winner.improvement
     if winner.better_than_default:
         above = f"{_pick(winner, 'it beats', 'they beat')} the agent's defaults, "
-        above += f"{score(winner.iqm)} against {score(default.iqm)}."
+        above += f"{score(winner.iqm)} against {score(default.iqm)}{_more(winner, default)}."
     else:
         above = f"{_pick(winner, 'it', 'they')} scored {score(winner.iqm)}, the agent's defaults "
-        above += f"{score(default.iqm)}. "
+        above += f"{score(default.iqm)}{_more(winner, default)}: a lead that is not proven. "
         above += (
-            "That is more than a standard error, but can still be luck."
+            "It is more than a standard error, but can still be luck."
             if len(winner.scores) > 1
-            else "With a single seed that can be luck."
+            else "With a single seed it can be luck."
         )
     return (
         f"Use {winner.label}: {above} Trained on a new seed, "
         f"{_pick(winner, 'it scores', 'they score')} above the defaults with a probability of "
         f"{_percent(chance)}."
     )
+
+
+def _more(one: Ranked, default: Ranked) -> str:
+    """Return the difference to the defaults: " (+66.7, 90 % interval -20.0 to 150.0)"."""
+    if one.difference is None:
+        return ""
+    return f" ({gain(one.iqm, default.iqm)}{gain_interval(one.difference, ', ')})"
+
+
+def gain_interval(difference: Estimate, before: str = "") -> str:
+    """Return "90 % interval -20.0 to 150.0" of a difference to the defaults, if there is one."""
+    ends = interval(difference.low, difference.high)
+    confidence = 100 * (1 - 2 * SIGNIFICANCE)
+    return f"{before}{confidence:.0f} % interval {ends}" if ends else ""
+
+
+def _leads(ranking: Sequence[Ranked], winner: Ranked, seeds_to_prove: int | None) -> list[str]:
+    """Return over whom the lead of the highest is not proven, and what it would take."""
+    best = ranking[0]
+    unproven = [one for one in ranking if one.tied and one is not best]
+    lines = []
+    if level := [one.label for one in unproven if one.iqm == best.iqm]:
+        lines.append(f"{_names(level)} scored the same as {best.label}.{_choice(winner)}")
+    lower = [one for one in unproven if one.iqm < best.iqm]
+    if others := [one.label for one in lower if not one.is_default]:  # the verdict is on those
+        lines.append(
+            f"The lead of {best.label} over {_names(others, capital=False)} is not proven with "
+            f"{_seeds(best)}.{'' if level else _choice(winner)}"
+        )
+    if lower:
+        rival = next((one for one in lower if one.is_default), lower[0])
+        lines.append(
+            f"About {seeds_to_prove} test seeds each would prove a lead over {rival.label} as "
+            "clear as this one, if it is real."
+            if seeds_to_prove is not None
+            else f"More than {MOST_RUNS} test seeds each would be needed to prove a lead over "
+            f"{rival.label} as small as this one."
+        )
+    elif len(ranking) > 1 and not unproven:
+        how = "behind" if any(one.behind for one in ranking) else "worse, beyond chance"
+        lines.append(f"All other finalists are {how}.")
+    return lines
 
 
 def _over_known_good(ranking: Sequence[Ranked], winner: Ranked) -> list[str]:
@@ -206,19 +259,25 @@ def _quality(one: Ranked) -> str:
         return f"On the only test seed {_pick(one, 'it', 'they')} scored {score(one.iqm)}."
     if one.low == one.high:
         return f"On {_seeds(one)} that the search never saw, every score is {score(one.iqm)}."
+    worst = f"{its} worst score {score(one.worst)}"
+    mean = f"{its} interquartile mean is {score(one.iqm)}"
+    if len(one.scores) < FEW_RUNS:
+        points = ", ".join(score(value) for value in one.scores.values())
+        return (
+            f"On {_seeds(one)} that the search never saw, {its} scores are {points}: too few for "
+            f"an interval."
+        )
     ends = interval(one.low, one.high)
     sure = f"95 % interval {ends}" if ends else "no interval: a training diverged"
-    return (
-        f"On {_seeds(one)} that the search never saw, {its} interquartile mean is "
-        f"{score(one.iqm)} ({sure}) and {its} worst score {score(one.worst)}."
-    )
+    return f"On {_seeds(one)} that the search never saw, {mean} ({sure}) and {worst}."
 
 
-def _tie_break(winner: Ranked) -> str:
+def _choice(winner: Ranked) -> str:
+    """Return the rule that chose among those who are about level."""
     if winner.is_default:
-        return " When nothing beats the defaults, the defaults are the answer."
+        return " Within a standard error, the defaults are the answer."
     if any(origin.startswith("start") for origin in winner.origins):
-        return " When the search does not beat known-good settings, those are the answer."
+        return " Within a standard error, known-good settings come before what the search found."
     return " The higher score decides."
 
 
@@ -251,8 +310,9 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _names(names: Sequence[str]) -> str:
-    return _capital(names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}")
+def _names(names: Sequence[str], *, capital: bool = True) -> str:
+    text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return _capital(text) if capital else text
 
 
 def _seeds(one: Ranked) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.checkpoints import copy_to_use, kept_weights
+from rltune.deadlines import TIME_LIMIT
 from rltune.front import Front, make_front, seed_of
 from rltune.history import read_history
 from rltune.lineage import lineage
 from rltune.pbt import NAMES
 from rltune.samplers import check_options
-from rltune.study import TIME_LIMIT
 from rltune.tournament import Tournament, is_reference, pick_finalists
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ def conclude(
     defaults: dict[str, Any],
     not_started: int = 0,
 ) -> dict[str, Any]:
-    """Write best/ and return what wandb shows of it; empty when no trial ran its whole budget.
+    """Write best/ and return what wandb and others show of it.
+
+    Without a winner best/ names no configuration, and what an earlier answer left there goes.
 
     Args:
         run: the run directory
@@ -44,21 +48,23 @@ def conclude(
     """
     if spec.against:
         return _conclude_front(run, spec, study, scores, defaults, not_started)
-    answer = _answer(spec, study, scores, not_started) if spec.tournament else None
-    if answer is not None:
+    incumbent = study.incumbent()
+    answer = None
+    if spec.tournament or incumbent is None:
+        answer = _answer(spec, study, scores, not_started)
         run.write_yaml("best/answer.yaml", answer.to_dict())
     if answer is not None and answer.best is not None:
         best, config, changes = answer.best.trial, answer.best.config, list(answer.best.changes)
         finished = answer.best.scores
         seed = max(finished, key=lambda one: finished[one])
         checkpoint = run.trial_dir(best) / f"test-{seed}.pt"
-    else:
-        incumbent = study.incumbent()
-        if incumbent is None:
-            return {}
+    elif incumbent is not None and not (answer and answer.ranking):
         best, seed = incumbent.number, spec.tune_seed
         config, changes = lineage({trial.number: trial for trial in study.trials()}, best)
         checkpoint = run.checkpoint(best)
+    else:
+        _clear_best(run)
+        return outcome(answer)
     _write_best(run, config, checkpoint)
     schedule = run.best_dir / "schedule.yaml"
     schedule.unlink(missing_ok=True)  # of an earlier answer
@@ -70,13 +76,33 @@ def conclude(
         weights=kept_weights(run.name, spec.weights),
     )  # fmt: skip
     run.write_text("best/command.txt", command + "\n")
-    return {
-        "best_trial": best,
-        "best_config": config,
-        "test_score": answer.best.iqm if answer is not None and answer.best is not None else None,
-        "beats_default": answer.beats_default if answer is not None else None,
-        "command": command,
+    return {"best_trial": best, "best_config": config, **outcome(answer), "command": command}
+
+
+def outcome(answer: Answer | None) -> dict[str, Any]:
+    """Return the numbers of the answer, as it shows them, and its first sentence."""
+    if answer is None:
+        return {}
+    best = answer.best
+    found: dict[str, Any] = {
+        "answer": answer.sentences[0],
+        "test_score": best.iqm if best else None,
+        "beats_default": answer.beats_default,
     }
+    if best is not None and best.difference is not None:
+        ends = best.difference
+        found["over_default"] = ends.value
+        if math.isfinite(ends.low) and math.isfinite(ends.high):
+            found |= {"over_default_low": ends.low, "over_default_high": ends.high}
+    return found
+
+
+def _clear_best(run: RunDir) -> None:
+    """Take away the configuration that an earlier answer named."""
+    for name in ("config.yaml", "command.txt", "schedule.yaml", "checkpoint.pt"):
+        (run.best_dir / name).unlink(missing_ok=True)
+    for clip in run.best_dir.glob("clip.*"):
+        clip.unlink()
 
 
 def _conclude_front(
@@ -99,7 +125,8 @@ def _conclude_front(
     run.write_yaml("best/front.yaml", front.to_dict())
     best = front.best
     if best is None:
-        return {}
+        _clear_best(run)
+        return {"answer": front.sentences[0]}
     seed = seed_of(best, spec)
     tested = run.trial_dir(best.trial) / f"test-{seed}.pt"
     _write_best(run, best.config, tested if front.tested else run.checkpoint(best.trial))
@@ -135,6 +162,7 @@ def _circumstances(
 ) -> Circumstances:
     sampler = check_options(spec.sampler, spec.sampler_options)
     ended = [trial for trial in trials if trial.state in ("COMPLETE", "PRUNED", "FAIL")]
+    failures = Counter(trial.reason.strip() for trial in ended if trial.state == "FAIL")
     return Circumstances(
         planned_seeds=spec.test_seeds,
         full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
@@ -147,6 +175,8 @@ def _circumstances(
         cut_by_time_limit=any(trial.reason.startswith(TIME_LIMIT) for trial in ended)
         or (spec.time_limit is not None and len(ended) < (spec.trials or 0)),
         not_started=not_started,
+        failed_trials=failures.total(),
+        failure=next((reason.partition("\n")[0] for reason, _ in failures.most_common(1)), ""),
     )
 
 

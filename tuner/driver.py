@@ -22,12 +22,11 @@ from rltune.answer import label, tuning_quality
 from rltune.by_hand import reason as by_hand
 from rltune.checkpoints import WEIGHTS
 from rltune.clock import Clock
-from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
+from rltune.deadlines import TIME_LIMIT, TOURNAMENT_MARGIN, Deadlines
 from rltune.formats import duration
 from rltune.learners import cut_off
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
-from rltune.study import TIME_LIMIT
 from rltune.tournament import (
     LEAST_SEEDS,
     Tournament,

@@ -30,7 +30,7 @@ from rltune.rundir import RunDir
 from rltune.runs import Run
 from rltune.scales import is_suite
 from rltune.spec import SearchSpec
-from rltune.stats import Estimate
+from rltune.stats import FEW_RUNS, Estimate
 from rltune.summary import Summary, cell_value
 from rltune.training_loop import TrainSpec
 from rltune.untrusted import load_yaml
@@ -165,7 +165,8 @@ def _winner(run: RunDir, summary: Summary) -> Exportable:
         return _of_member(run, summary.front.best)
     config = summary.run.best
     if config is None:
-        raise UserError(f"run {run.name!r} has no winner yet; choose a trial: --trial N.")
+        yet = "ended without a winner" if summary.ended_without_winner else "has no winner yet"
+        raise UserError(f"run {run.name!r} {yet}; choose a trial: --trial N.")
     schedule = run.best_dir / "schedule.yaml"
     changes = load_yaml(schedule) if schedule.exists() else []
     return _found(run, config, changes, SearchSpec.from_dict(run.spec).first_seed, "the best trial")
@@ -214,7 +215,8 @@ def _scores(estimates: Mapping[str, Estimate], n: int) -> str:
         known = math.isfinite(low) and math.isfinite(high)
         texts.append(f"{name}{value:.6g}" + (f" [{low:.6g}, {high:.6g}]" if known else ""))
     of = f"{n} seeds" if n > 1 else "one seed"
-    return f"test score {', '.join(texts)}: interquartile mean and 95 % interval of {of}"
+    what = "interquartile mean" + (" and 95 % interval" if n >= FEW_RUNS else "")
+    return f"test score {', '.join(texts)}: {what} of {of}"
 
 
 def _found(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 
@@ -18,9 +18,23 @@ def score(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
 
 
+def gain(a: float, b: float) -> str:
+    """Return ``a - b`` with its sign, as it follows from the two as they are written: "+66.7"."""
+    texts = [score(one).replace(",", "") for one in (a, b)]
+    if not (math.isfinite(a) and math.isfinite(b)) or any("e" in text for text in texts):
+        return f"{a - b:+.3g}"
+    decimals = min(len(text.partition(".")[2]) for text in texts)
+    return f"{float(texts[0]) - float(texts[1]):+,.{decimals}f}"
+
+
 def interval(low: float, high: float) -> str:
-    """Return "60.1 to 94.3"; nothing where one run, or few with a diverged one, give none."""
+    """Return "60.1 to 94.3"; nothing where there is none, as of fewer than five runs."""
     return "" if low == -math.inf and high == math.inf else f"{score(low)} to {score(high)}"
+
+
+def points(values: Iterable[float]) -> str:
+    """Return "480.0, 490.0, 495.0": what is shown of so few that there is no interval."""
+    return ", ".join(map(score, values))
 
 
 def duration(seconds: float | None) -> str:

@@ -16,7 +16,7 @@ from rltune import pareto
 from rltune.against import Goal, Others, goals_of
 from rltune.agents.errors import MissingMetricError
 from rltune.answer import Finalist, retrain_command
-from rltune.answer_text import label, search_warnings
+from rltune.answer_text import MEND, label, search_warnings
 from rltune.formats import plural
 from rltune.stats import Estimate, bootstrap_interval, iqm, p_value_better, significance
 from rltune.tournament import is_reference, pareto_front
@@ -75,8 +75,12 @@ class Front:
 
     @property
     def best(self) -> Member | None:
-        """The member with the highest first objective; the others decide between equals."""
-        return next((one for one in self.members if one.on_front), None)
+        """The member with the highest first objective; the others decide between equals.
+
+        None where every one diverged.
+        """
+        known = (one for one in self.members if all(map(math.isfinite, one.values())))
+        return next((one for one in known if one.on_front), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers, for YAML."""
@@ -318,7 +322,8 @@ def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[st
     if not any(all(map(math.isfinite, one.values())) for one in members):
         return [
             "There is no answer: every finalist diverged, or lacked an objective, on most of its "
-            "test seeds."
+            "test seeds.",
+            MEND,
         ]
     lines = [
         f"Of {plural(len(members), 'configuration')} trained again on test seeds, "

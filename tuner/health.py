@@ -259,7 +259,7 @@ class Health:
             return abs(value) > limit
 
         def is_bad_square(seen: Seen, value: float) -> bool:
-            return value > limit**2
+            return value > limit * limit
 
         for name in (*SQUARED_ERRORS, *VALUES):
             judge = is_bad_square if name in SQUARED_ERRORS else is_bad

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
+from rltune.formats import plural
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
 from rltune.runs import Run
@@ -51,12 +53,12 @@ class SearchResult:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The configuration to use, or None when no trial ran its whole budget."""
+        """The configuration to use, or None when the search ended without a winner."""
         return self.run.best
 
     @property
     def answer(self) -> dict[str, Any] | None:
-        """The answer with ranking, intervals, ties and sentences."""
+        """The answer with ranking, intervals, differences to the defaults and sentences."""
         return self.run.answer
 
     def trials(self) -> pd.DataFrame:
@@ -253,6 +255,7 @@ def resume(
         "report": report,
     }
     changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    _check_test_seeds(run, spec.test_seeds, test_seeds)
     spec = replace(spec, **changes)
     if spec.scheduler in NAMES and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
@@ -262,6 +265,19 @@ def resume(
     with joined(spec, run.path, ray_output) as nodes:
         run.resumed(changes)
         return drive(run, spec, found, started, screen, ray_output, nodes)
+
+
+def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:
+    """Raise UserError for fewer test seeds than were run: what was measured counts."""
+    from rltune.tournament import read_scores
+
+    done = Counter(trial for trial, _ in read_scores(run))
+    most = min(planned, max(done.values(), default=0))  # more were in place of spared ones
+    if wanted is not None and wanted < most:
+        raise UserError(
+            f"--test-seeds {wanted}: {plural(most, 'test seed')} have been run already, and what "
+            f"was measured counts. Write {most} or more."
+        )
 
 
 @contextlib.contextmanager

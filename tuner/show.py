@@ -14,13 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.answer import Answer
-from rltune.formats import count, duration, interval, plural, score, setting
+from rltune.formats import count, duration, interval, plural, points, score, setting
 from rltune.runs import open_run
+from rltune.stats import FEW_RUNS
 from rltune.summary import Summary
 
 if TYPE_CHECKING:
     from rltune.front import Front
 
+TOO_FEW = f"With fewer than {FEW_RUNS} seeds there is no interval: these are the scores."
 WIDEST = 100  # sentences on longer lines are hard to read
 STATES = {
     "COMPLETE": ("finished", "green"),
@@ -80,7 +82,8 @@ def show_learning_front(
         test = "-"
         if row["seeds"]:
             test = score(row["test"])
-            test += f" ({score(row['low'])} to {score(row['high'])})" if row["seeds"] > 1 else ""
+            ends = interval(row["low"], row["high"])
+            test += f" ({ends})" if ends else ""
         cells = count(row["env_steps"]), str(row["trial"]), score(row["objective"])
         table.add_row(*cells, test, str(row["seeds"]))
     console.print(table)
@@ -221,11 +224,15 @@ class _Search(_Page):
                 cell = score(value)
                 if estimate and (ends := interval(estimate.low, estimate.high)):
                     cell += f" ({ends})"
+                elif goal.name in one.scores:
+                    cell += f" ({points(one.scores[goal.name].values())})"
                 cells.append(cell)
             mark = "*" if one.on_front else "x" if one.dominated_by else " "
             table.add_row(f"{mark} {one.label}", *cells, style="" if one.on_front else "dim")
         self.line(table)
         self.line(Text("* on the front   x dominated beyond chance", "dim"))
+        if any(len(row) < FEW_RUNS for one in front.members for row in one.scores.values()):
+            self.line(Text(TOO_FEW, "dim"))
 
     def _ranking(self, answer: Answer) -> None:
         seeds = max(len(one.scores) for one in answer.ranking)
@@ -234,15 +241,17 @@ class _Search(_Page):
         for one in answer.ranking:
             won = one.trial == answer.winner
             mark = ">" if won else "=" if one.tied else " "
-            ends = interval(one.low, one.high) or "-"
+            ends = interval(one.low, one.high) or points(one.scores.values())
             numbers = score(one.iqm), ends, score(one.worst), str(len(one.scores))
             style = "bold" if won else "" if one.tied else "dim"
             table.add_row(f"{mark} {one.label}", *numbers, score(one.objective), style=style)
         self.line(table)
         legend = "> the answer"
         if any(one.tied and one.trial != answer.winner for one in answer.ranking):
-            legend += "   = cannot be told apart from the best"
+            legend += "   = the best one's lead over it is not proven"
         self.line(Text(legend, "dim"))
+        if any(len(one.scores) < FEW_RUNS for one in answer.ranking):
+            self.line(Text(TOO_FEW, "dim"))
 
     def _best_config(self) -> None:
         summary = self.summary
@@ -312,7 +321,9 @@ class _Search(_Page):
         if summary.status == "unfinished":
             commands.append((f"rltune resume {place}", "go on with the search"))
         if seeds := summary.more_test_seeds:
-            commands.append((f"rltune resume {place} --test-seeds {seeds}", "break the tie"))
+            commands.append(
+                (f"rltune resume {place} --test-seeds {seeds}", "prove the lead, if it is real")
+            )
         if (summary.path / "best" / "checkpoint.pt").exists():
             commands.append((f"rltune play {place}", "watch the agent"))
             commands.append((f"rltune eval {place}", "measure it on 100 episodes"))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ Scores = npt.NDArray[np.float64]
 
 FEW_RUNS = 5  # below so many runs the percentiles of a bootstrap mean little
 SIGNIFICANCE = 0.05  # how often one of several comparisons may go wrong by chance
+POWER = 0.8  # how often `runs_to_prove` shall suffice
+SUREST = 0.95  # a probability of improvement; that of a few runs is often 1 by luck
+MOST_RUNS = 100
 EXACT_PERMUTATIONS = 20_000  # up to here every permutation is looked at, beyond it that many draws
 
 
@@ -48,31 +52,15 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the (low, high) bootstrap interval of ``statistic`` over independent runs.
 
-    Runs are drawn anew ``n`` times within each environment (stratified, as in rliable); a single
-    run gives an infinite interval.
+    Runs are drawn anew ``n`` times within each environment (stratified, as in rliable). Fewer than
+    five runs are too few: the interval is infinite, and the scores themselves have to be shown.
 
-    The plain percentile interval, rliable's, is too narrow for few runs. From five runs on, its
-    percentiles are moved outwards as far as a t interval with ``runs - 1`` in place of ``runs`` is
-    wider than a normal one (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015);
-    with five runs that is the whole range of the scores, which nothing asymmetric or clipped can
-    upset. With two to four runs even that falls short (75 % of three), so there the interval is
-    the t interval with the bootstrap's standard error, wide as it should be.
-
-    How often the nominal 95 % interval held the true IQM, in 4,000 simulated experiments each (in
-    brackets the plain percentile interval, 600 experiments; tests/tuner/test_stats.py repeats it):
-
-    =====================================  =====  ===========  ===========  ===========
-    scores                                 3 runs 5 runs       10 runs      20 runs
-    =====================================  =====  ===========  ===========  ===========
-    normal                                 0.95   0.94 (0.89)  0.97 (0.96)  0.96 (0.95)
-    skewed: 500 - lognormal                0.93   0.94 (0.89)  0.97 (0.92)  0.96 (0.95)
-    normal, clipped at 500 (37 % there)    0.88   0.94 (0.90)  0.96 (0.92)  0.96 (0.94)
-    25 % bad seeds                         0.95   0.94 (0.87)  0.97 (0.94)  0.96 (0.94)
-    40 % bad seeds                         0.75   0.92 (0.88)  0.97 (0.91)  0.96 (0.94)
-    70 % exactly at 500, the rest below    0.64   0.83 (0.81)  0.96 (0.93)  0.94 (0.93)
-    =====================================  =====  ===========  ===========  ===========
-
-    The last row is beyond any method: with 17 % all five runs are at 500 and show nothing else.
+    The plain percentile interval, rliable's, is too narrow for few runs. Its percentiles are moved
+    outwards as far as a t interval with ``runs - 1`` in place of ``runs`` is wider than a normal
+    one (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015). It never reaches beyond
+    the scores: with five runs it is their whole range. So it holds no return that the environment
+    can't give and no cost below zero. How often it holds the true interquartile mean, at 5, 10 and
+    20 runs, `scripts/study_intervals.py` measures (docs/compare.md has the table).
 
     Args:
         scores: shape (runs,) or (runs, environments)
@@ -83,7 +71,7 @@ def bootstrap_interval(
     """
     values = np.asarray(scores, dtype=np.float64)
     runs = len(values)
-    if runs < 2:
+    if runs < FEW_RUNS:
         return -math.inf, math.inf
     columns = values.reshape(runs, -1)
     environments = columns.shape[1]
@@ -94,27 +82,21 @@ def bootstrap_interval(
     else:
         estimates = np.array([statistic(row) for row in drawn])
 
-    return interval_of(statistic(values), estimates, runs, confidence)
+    return interval_of(estimates, runs, confidence)
 
 
-def interval_of(
-    value: float, estimates: Scores, runs: int, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Return the interval of ``value`` that its bootstrap ``estimates`` give, for so few runs.
+def interval_of(estimates: Scores, runs: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval that the bootstrap ``estimates`` of a value give, for so few runs.
 
-    `bootstrap_interval` says how, and how well it covers; shape (samples,).
+    `bootstrap_interval` says how; shape (samples,). Infinite below five runs.
     """
-    if runs < 2:
+    if runs < FEW_RUNS:
         return -math.inf, math.inf
     from scipy.stats import t  # late: it takes half a second to import
 
-    reach = math.sqrt(runs / (runs - 1)) * float(t.ppf(0.5 + confidence / 2, runs - 1))
-    if runs < FEW_RUNS:
-        if not np.isfinite(estimates).all():
-            return -math.inf, math.inf
-        half = reach * float(estimates.std())
-        return value - half, value + half
-    tail = NormalDist().cdf(-reach)
+    tail = NormalDist().cdf(
+        -math.sqrt(runs / (runs - 1)) * float(t.ppf(0.5 + confidence / 2, runs - 1))
+    )
     low = np.quantile(estimates, tail, method="lower")
     high = np.quantile(estimates, 1 - tail, method="higher")
     return float(low), float(high)
@@ -144,14 +126,56 @@ def probability_of_improvement(
     return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 
-def paired_difference(
-    a: npt.ArrayLike, b: npt.ArrayLike, confidence: float = 0.95, seed: int = 0
-) -> Estimate:
-    """Return the interquartile mean of ``a - b`` over shared seeds; both of shape (runs,)."""
-    difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    return Estimate(
-        iqm(difference), *bootstrap_interval(difference, confidence=confidence, seed=seed)
-    )
+def difference(
+    a: npt.ArrayLike, b: npt.ArrayLike, level: float = SIGNIFICANCE
+) -> tuple[Estimate, bool]:
+    """Return how much ``a`` is above ``b``, and whether that is beyond chance at this level.
+
+    The value is the difference of the two interquartile means. The interval holds what
+    `p_value_better` does not reject at ``level``, on either side (so 5 % make a 90 % interval):
+    what ``b`` may be shifted by without ``a`` being better than it, or worse, beyond chance. A
+    shift ends at the highest and the lowest score there is, for environments have bounds. The claim
+    is that zero lies below the interval: test and interval can't disagree. Its ends are differences
+    of scores, so neither is impossible. They are infinite where no difference could be shown,
+    however large, and where a training diverged.
+
+    Args:
+        a: scores, shape (runs_a,)
+        b: scores, shape (runs_b,)
+        level: of the test; `significance` of so many comparisons
+    """
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    claimed = p_value_better(first, second) <= level
+    mean_a, mean_b = iqm(first), iqm(second)
+    value = mean_a - mean_b if mean_a != mean_b else 0.0  # of two that diverged
+    pool = np.concatenate([first, second])
+    attainable = smallest_p_value(len(first), len(second)) <= level
+    if not attainable or not np.isfinite(pool).all():
+        return Estimate(value, -math.inf, math.inf), claimed
+    # Scores at a bound stay there, be it the highest or the lowest: so either side is shifted, and
+    # what rejects more counts.
+    low = max(_least_shift(first, second, level), _least_shift(-second, -first, level))
+    high = -max(_least_shift(second, first, level), _least_shift(-first, -second, level))
+    low, high = min(low, value), max(high, value)
+    if not claimed:
+        low = min(low, 0.0)
+    return Estimate(value, low, high), claimed and low > 0
+
+
+def _least_shift(a: Scores, b: Scores, level: float) -> float:
+    """Return the least shift of ``b`` with which ``a`` is not better than it beyond chance."""
+    lowest, highest = min(a.min(), b.min()), max(a.max(), b.max())
+    shifts = np.unique(a[:, None] - b[None, :])
+    # What a test says changes at these shifts, and nowhere between them.
+    steps = np.sort(np.concatenate([shifts, (shifts[:-1] + shifts[1:]) / 2]))
+    first, last = 0, len(steps) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if p_value_better(a, np.clip(b + steps[middle], lowest, highest)) > level:
+            last = middle
+        else:
+            first = middle + 1
+    return float(shifts[np.searchsorted(shifts, steps[first], side="right") - 1])
 
 
 def p_value_better(a: npt.ArrayLike, b: npt.ArrayLike, seed: int = 0) -> float:
@@ -159,22 +183,27 @@ def p_value_better(a: npt.ArrayLike, b: npt.ArrayLike, seed: int = 0) -> float:
 
     The one-sided permutation test of the Mann-Whitney statistic; exact for up to eight runs each,
     ties included. Shapes (runs_a,) and (runs_b,). Small means that ``a`` is better.
+
+    Ranks, because means of returns lose against one failed run, and because interquartile means
+    call a configuration better too often that is only noisier (`scripts/study_intervals.py`).
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     pool = np.concatenate([first, second])
     below = (pool[:, None] > pool[None, :]) + 0.5 * (pool[:, None] == pool[None, :])
     ranks = below.sum(axis=1)  # the sum of a group's ranks orders like its number of wins
-    total, size = len(pool), len(first)
-    exact = math.comb(total, size) <= EXACT_PERMUTATIONS
-    groups: Sequence[Sequence[int]] | npt.NDArray[np.intp]
-    if exact:
-        groups = list(itertools.combinations(range(total), size))
-    else:
-        draws = np.random.default_rng(seed).random((EXACT_PERMUTATIONS, total))
-        groups = draws.argsort(axis=1)[:, :size]
-    sums = ranks[np.asarray(groups)].sum(axis=1)
-    reached = int((sums >= ranks[:size].sum() - 1e-9).sum())
+    groups, exact = _groups(len(pool), len(first), seed)
+    sums = ranks[groups].sum(axis=1)
+    reached = int((sums >= ranks[: len(first)].sum() - 1e-9).sum())
     return reached / len(sums) if exact else (reached + 1) / (len(sums) + 1)
+
+
+@lru_cache(maxsize=8)
+def _groups(total: int, size: int, seed: int) -> tuple[npt.NDArray[np.intp], bool]:
+    """Return groups of so many of all runs, shape (groups, size), and whether these are all."""
+    if math.comb(total, size) <= EXACT_PERMUTATIONS:
+        return np.array(list(itertools.combinations(range(total), size)), dtype=np.intp), True
+    draws = np.random.default_rng(seed).random((EXACT_PERMUTATIONS, total))
+    return draws.argsort(axis=1)[:, :size], False
 
 
 def significance(comparisons: int) -> float:
@@ -184,7 +213,22 @@ def significance(comparisons: int) -> float:
 
 def smallest_p_value(runs_a: int, runs_b: int) -> float:
     """Return the p-value of `p_value_better` when every run of ``a`` beats every run of ``b``."""
-    return 1 / math.comb(runs_a + runs_b, runs_a)
+    return 1 / min(math.comb(runs_a + runs_b, runs_a), EXACT_PERMUTATIONS + 1)
+
+
+def runs_to_prove(chance: float, level: float = SIGNIFICANCE) -> int | None:
+    """Return about how many runs each side needs to show that it is better; None: over 100.
+
+    So many show it in four of five cases, if a run of the one is above a run of the other with this
+    probability. Noether, "Sample size determination for some common nonparametric tests", Journal
+    of the American Statistical Association 1987.
+    """
+    if chance <= 0.5:
+        return None
+    normal = NormalDist()
+    reach = normal.inv_cdf(1 - level) + normal.inv_cdf(POWER)
+    runs = math.ceil(reach**2 / (6 * (min(chance, SUREST) - 0.5) ** 2))
+    return next((n for n in range(runs, MOST_RUNS + 1) if smallest_p_value(n, n) <= level), None)
 
 
 def far_below(values: npt.ArrayLike) -> float | None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
+from rltune.deadlines import TIME_LIMIT
 from rltune.samplers import Proposer, quiet
 from rltune.study_database import Database
 from rltune.untrusted import reading
@@ -33,7 +34,6 @@ from rltune.warm_start import Earlier
 if TYPE_CHECKING:
     from rltune.space import Space
 
-TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
 INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
 
 

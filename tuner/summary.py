@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
 from rltune.checkpoints import kept_weights
+from rltune.deadlines import TIME_LIMIT
 from rltune.runs import Run
 from rltune.spec import SearchSpec
 from rltune.untrusted import load_yaml, reading
@@ -81,9 +82,27 @@ class Summary:
         # There may be more known-good settings than trials: who waits then is not waited for.
         more = self.tried < (self.spec.get("trials") or math.inf)
         to_come = self.states.get("WAITING") and more
-        written = (self.path / "best" / "config.yaml").exists()
-        done = written and not self.states.get("RUNNING") and not to_come
+        done = self.concluded and not self.states.get("RUNNING") and not to_come
         return "finished" if done else "unfinished"
+
+    @property
+    def concluded(self) -> bool:
+        """Whether the search came to its end, with a winner or, for good, without one."""
+        if self.best_config is not None:
+            return True
+        reasons = self.trials["reason"].astype(str)
+        return self.ended_without_winner and not reasons.str.startswith(TIME_LIMIT).any()
+
+    @cached_property
+    def best_config(self) -> dict[str, Any] | None:
+        """The configuration to use; None before there is one."""
+        return self.run.best
+
+    @cached_property
+    def ended_without_winner(self) -> bool:
+        """Whether there is an answer, and it names no configuration."""
+        answer = self.front or self.answer
+        return answer is not None and self.best_config is None
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -151,15 +170,15 @@ class Summary:
         with reading(self.path / "best" / "answer.yaml"):
             return Answer.from_dict(data) if data else None
 
-    @cached_property
+    @property
     def more_test_seeds(self) -> int | None:
-        """Return on how many test seeds a tie may be broken; None where there is none."""
+        """Return on how many test seeds the lead may be proven; None: it is, or never would be."""
         ties = self.answer.ties if self.status == "finished" and self.answer else ()
-        if len({one.iqm for one in ties}) < 2:
+        if self.answer is None or len({one.iqm for one in ties}) < 2:
             return None
         most = max(len(one.scores) for one in ties)
         planned = int(self.spec.get("test_seeds", 0))  # fewer may have run, for want of time
-        return planned if most < planned else 2 * most
+        return planned if most < planned else self.answer.test_seeds_to_prove
 
     @cached_property
     def front(self) -> Front | None:
@@ -174,7 +193,12 @@ class Summary:
 
     @cached_property
     def best(self) -> tuple[int, float] | None:
-        """Return (trial, score) of the best trial that ran its whole budget."""
+        """Return (trial, score) of the best trial that ran its whole budget.
+
+        None where the search has ended without a winner, too: who diverged on test seeds is none.
+        """
+        if self.ended_without_winner:
+            return None
         complete = self.trials[self.trials["state"] == "COMPLETE"].dropna(subset=["objective"])
         if not len(complete):
             return None

@@ -194,9 +194,7 @@ class Tournament:
         behind = self.behind()
         results = []
         for one in self.finalists:
-            known = {
-                s: self.scores[one.trial, s] for s in self.seeds if (one.trial, s) in self.scores
-            }
+            known = {seed: v for (trial, seed), v in self.scores.items() if trial == one.trial}
             results.append(replace(one, seeds=known, behind=one.trial in behind))
         return results
 

@@ -123,7 +123,7 @@ def test_few_seeds_and_other_lengths_are_said(tmp_path: Path) -> None:
     found = rltune.compare(paths)
     assert all(not math.isfinite(row.iqm.low) for row in found.environments[0].rows)
     said = " ".join(found.warnings)
-    assert "ppo and a2c have fewer than 3 seeds" in said
+    assert "ppo and a2c have fewer than 5 seeds" in said
     assert "no difference between 2 entries can be shown" in said
     assert "ppo-CartPole-v1-1 has had 4,000 of its 10,000 env_steps" in said
     assert "ppo 4,000 to 10,000; a2c 5,000 env_steps" in said

@@ -105,7 +105,7 @@ def test_a_finished_search(search, monkeypatch):
     page = shown("my-search")
     folded = " ".join(page.split())
     assert "finished · 8 trials · 50,000 env-steps a trial" in page
-    assert "Use trial 2: it beats the agent's defaults, 495.0 against 320.0." in folded
+    assert "Use trial 2: it beats the agent's defaults, 495.0 against 320.0 (+175.0, 90 %" in folded
     assert "> trial 2" in page
     assert "480.0 to 500.0" in page
     assert "! Only 3 trials ran the whole budget" in page
@@ -149,9 +149,9 @@ def test_ties_are_marked_and_explained(search):
     assert "> the defaults" in page
     assert "= known-good settings 1" in page
     assert "= trial 2" in page
-    assert "= cannot be told apart from the best" in page
+    assert "= the best one's lead over it is not proven" in page
     assert "Configuration of the defaults" in page
-    assert f"# break the tie\n  rltune resume {search.path} --test-seeds 10\n" in page
+    assert f"# prove the lead, if it is real\n  rltune resume {search.path} --test-seeds 33\n" in page
 
 
 def test_a_tournament_that_was_cut_short_has_its_planned_seeds_first(search):
@@ -164,7 +164,7 @@ def test_a_tournament_that_was_cut_short_has_its_planned_seeds_first(search):
 
 def test_a_tie_of_equal_scores_is_left_alone(search):
     finish(search, {0: [500] * 5, 1: [500] * 5, 2: [500] * 5})
-    assert "break the tie" not in shown(search.path)
+    assert "prove the lead" not in shown(search.path)
 
 
 def test_a_search_that_was_killed_says_how_to_go_on_and_trusts_nothing_yet(search):

@@ -418,4 +418,4 @@ def _report(result: SearchResult) -> int:
     show(result.path)
     if result.page:
         print(result.page)
-    return 0
+    return 0 if result.best is not None else 1

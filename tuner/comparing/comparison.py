@@ -33,8 +33,6 @@ from rltune.stats import (
 )
 from rltune.summary import json_dict
 
-LEAST_SEEDS = 3  # for an interval: two say next to nothing
-
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -236,7 +234,6 @@ def _on_one(
     rows = []
     for entry in entries:
         scores = entry.scores(objective, until)
-        ends = bootstrap_interval(scores) if len(scores) >= LEAST_SEEDS else (-math.inf, math.inf)
         gap = (
             None if scale is None else aggregate([normalised(scores, scale)], "optimality gap", n=1)
         )
@@ -245,7 +242,7 @@ def _on_one(
             Row(
                 entry=entry,
                 scores=tuple(scores),
-                iqm=Estimate(iqm(scores), *ends),
+                iqm=Estimate(iqm(scores), *bootstrap_interval(scores)),
                 mean=float(np.mean(scores)),
                 median=float(np.median(scores)),
                 optimality_gap=gap and gap.value,
@@ -288,10 +285,6 @@ def _over_all(environments: Sequence[OnOne]) -> OverAll | None:
     rows = {}
     for label, mine in scores.items():
         rows[label] = {name: aggregate(mine, name) for name in STATISTICS}
-        if min(map(len, mine)) < LEAST_SEEDS:
-            rows[label] = {
-                name: Estimate(one.value, -math.inf, math.inf) for name, one in rows[label].items()
-            }
     order = sorted(
         labels, key=lambda label: (-rows[label]["IQM"].value, -rows[label]["mean"].value)
     )

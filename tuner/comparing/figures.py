@@ -130,7 +130,7 @@ def scores(found: Comparison) -> Chart:
                                 "interquartile mean", "a seed")  # fmt: skip
         panels.append(replace(panel, title=one.env if len(found.environments) > 1 else ""))
     most = max(len(one.rows) for one in found.environments)
-    says = f"Score: {measured(found)}. Lines are 95 % intervals; with fewer than three seeds there "
+    says = f"Score: {measured(found)}. Lines are 95 % intervals; with fewer than five seeds there "
     says += "is none."
     return Chart("scores", "Scores on each environment", says, panels, columns=_columns(panels),
                  height=130 + 34 * most)  # fmt: skip

@@ -8,7 +8,7 @@ from rltune.aggregates import STATISTICS
 from rltune.comparing import text
 from rltune.comparing.comparison import Comparison, OnOne, OverAll
 from rltune.comparing.figures import charts
-from rltune.formats import interval, plural, score
+from rltune.formats import interval, plural, points, score
 from rltune.reporting.page import Column, Page, Row, Table
 from rltune.stats import significance
 
@@ -41,7 +41,7 @@ def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
         cells = {
             "": row.label,
             "IQM": score(row.iqm.value),
-            "95 % interval": interval(row.iqm.low, row.iqm.high),
+            "95 % interval": interval(row.iqm.low, row.iqm.high) or points(row.scores),
             "mean": score(row.mean),
             "median": score(row.median),
             "worst": score(min(row.scores)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rltune.comparing.trainings import EVALUATION, TRAINING
 from rltune.formats import count, interval, plural, score
 from rltune.objectives import describe, parse_objective
-from rltune.stats import Estimate, significance, smallest_p_value
+from rltune.stats import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:
     from rltune.comparing.comparison import Comparison, OnOne, OverAll, Row
@@ -129,14 +129,12 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def _seeds(one: OnOne) -> list[str]:
-    from rltune.comparing.comparison import LEAST_SEEDS
-
     found = []
-    few = [row.label for row in one.rows if len(row.scores) < LEAST_SEEDS]
+    few = [row.label for row in one.rows if len(row.scores) < FEW_RUNS]
     if few:
         found.append(
             f"{one.env}: {names(few)} {'has' if len(few) == 1 else 'have'} fewer than "
-            f"{LEAST_SEEDS} seeds. That is too few to say how much is luck: no interval is given."
+            f"{FEW_RUNS} seeds. That is too few for an interval: their scores are shown instead."
         )
     sizes = [len(row.scores) for row in one.rows]
     if len(sizes) > 1:

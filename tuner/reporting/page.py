@@ -11,7 +11,8 @@ from typing import Any
 
 import rltune
 from rltune.answer import Answer
-from rltune.formats import count, duration, interval, plural, score, setting
+from rltune.answer_text import gain_interval
+from rltune.formats import count, duration, gain, interval, plural, points, score, setting
 from rltune.front import Front
 from rltune.reporting.charts import Chart
 from rltune.reporting.clip import embedded as embedded_clip
@@ -187,7 +188,7 @@ def sentences(summary: Summary) -> list[str]:
         found = list(summary.answer.sentences)
         if seeds := summary.more_test_seeds:
             command = f"rltune resume {summary.run.name} --test-seeds {seeds}"
-            found.append(f"More seeds may break the tie: {command}")
+            found.append(f"To prove the lead, if it is real: {command}")
         return found
     if summary.front is not None:
         return list(summary.front.sentences)
@@ -219,18 +220,17 @@ def cards(summary: Summary) -> list[dict[str, str]]:
     if best is not None and answer is not None and math.isfinite(best.iqm):
         seeds = plural(len(best.scores), "test seed")
         ends = interval(best.low, best.high)
-        note = f"95 % interval {ends}, {seeds}" if ends else seeds
+        few = f"{points(best.scores.values())}: too few for an interval"
+        note = f"95 % interval {ends}, {seeds}" if ends else few
         found.append(
             {"name": f"Test return of {best.label}", "value": score(best.iqm), "note": note}
         )
-        if best.difference is not None:
-            gain = best.difference
-            ends = interval(gain.low, gain.high)
-            note = f"95 % interval {ends}, on shared seeds" if ends else "on shared seeds"
-            sign = "+" if gain.value >= 0 else ""
-            found.append(
-                {"name": "Over the defaults", "value": sign + score(gain.value), "note": note}
-            )
+        default = next((one for one in answer.ranking if one.is_default), None)
+        if best.difference is not None and default is not None:
+            how = "beyond chance" if best.better_than_default else "a lead that is not proven"
+            note = f"{how}{gain_interval(best.difference, '; ')}"
+            value = gain(best.iqm, default.iqm)
+            found.append({"name": "Over the defaults", "value": value, "note": note})
         for other in answer.ranking:
             if other.trial in best.over_known_good:
                 chance = best.over_known_good[other.trial]
@@ -281,15 +281,17 @@ def ranking(answer: Answer) -> Table:
     for one in answer.ranking:
         won = one.trial == answer.winner
         chance = "" if one.improvement is None else f"{100 * one.improvement.value:.0f} %"
-        mark = "the answer" if won else "tie" if one.tied else ""
-        cells = [one.label, mark, score(one.iqm), interval(one.low, one.high), score(one.worst),
+        mark = "the answer" if won else "lead not proven" if one.tied else ""
+        ends = interval(one.low, one.high) or points(one.scores.values())
+        cells = [one.label, mark, score(one.iqm), ends, score(one.worst),
                  str(len(one.scores)), score(one.objective), chance]  # fmt: skip
         rows.append(Row(cells, won))
     columns = [Column("finalist", number=False), Column("verdict", number=False),
                Column("test return (IQM)"), Column("95 % interval"), Column("worst seed"),
                Column("seeds"), Column("in the search"), Column("beats the defaults")]  # fmt: skip
-    note = "A tie cannot be told apart from the best of the ranking. The last column is the share "
-    note += "of runs that score above a run of the defaults."
+    note = "Lead not proven: that the highest one is above it can be luck. With fewer than five "
+    note += "seeds the scores stand in place of an interval. The last column is the share of runs "
+    note += "that score above a run of the defaults."
     return Table("ranking", "Ranking on test seeds", columns, rows, note)
 
 
