@@ -13,6 +13,8 @@ def score(value: float | None) -> str:
         return "-"
     if math.isinf(value):
         return "diverged" if value < 0 else "∞"
+    if abs(value) >= 1e9:
+        return f"{value:.3g}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"

@@ -122,7 +122,10 @@ def test_the_report_of_a_finished_search(
                      "contour", "rank", "costs", "timeline", "importances"}  # fmt: skip
     page = (run.path / "report" / "index.html").read_text()
     text = html.unescape(page)
-    assert "Use trial 6: it beats the agent's defaults, 486.0 against 306.0 (+180.0, 90 % interval " in text
+    assert (
+        "Use trial 6: it beats the agent's defaults, 486.0 against 306.0 (+180.0, 90 % interval "
+        in text
+    )
     assert "rltune train ppo --env CartPole-v1 -n 9000 --seed 100" in text
     assert "Above known-good settings 1 it scores with a probability of 100 %" in text
     # Nothing is loaded from elsewhere, and nothing that a run says becomes part of the page.

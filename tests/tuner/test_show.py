@@ -151,7 +151,9 @@ def test_ties_are_marked_and_explained(search):
     assert "= trial 2" in page
     assert "= the best one's lead over it is not proven" in page
     assert "Configuration of the defaults" in page
-    assert f"# prove the lead, if it is real\n  rltune resume {search.path} --test-seeds 33\n" in page
+    assert (
+        f"# prove the lead, if it is real\n  rltune resume {search.path} --test-seeds 33\n" in page
+    )
 
 
 def test_a_tournament_that_was_cut_short_has_its_planned_seeds_first(search):
