@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
 import re
@@ -15,14 +16,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import rltune
+from matplotlib.figure import Figure
 from rltune.against import Goal
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.front import Front, Member
 from rltune.history import HistoryWriter
-from rltune.reporting import parameters
+from rltune.reporting import optuna_chart, parameters
 from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves
+from rltune.reporting.optuna_chart import OptunaChart
 from rltune.reporting.pieces import cut_off
 from rltune.rundir import RunDir
 from rltune.stats import Estimate
@@ -168,6 +171,23 @@ def test_charts_show_what_the_tables_say(tmp_path: Path) -> None:
     assert panels["optimizer"].x_ticks == {1: "adam", 2: "rmsprop"}
     rates = [value for series in panels["learning_rate"].series for value in series.x]
     assert -3 in [round(rate, 9) for rate in rates]  # the schedule, by what it begins with
+    lines = drawn["parallel"].plotly()["data"][0]
+    axes = {axis["label"]: axis for axis in lines["dimensions"]}
+    assert set(axes) == {"return", *SPACE}
+    whole = trials[trials["state"] == "COMPLETE"]
+    assert [round(2**place) for place in axes["n_steps"]["values"]] == [*whole["config.n_steps"]]
+    assert axes["gamma"]["values"] == pytest.approx(-np.log10(1 - whole["config.gamma"]))
+    named = dict(
+        zip(axes["learning_rate"]["tickvals"], axes["learning_rate"]["ticktext"], strict=True)
+    )
+    assert named[-3] == "1e-3"
+    without = whole["config.rms_alpha"].isna()
+    nowhere = np.array(axes["rms_alpha"]["values"])[without.to_numpy()]
+    assert set(nowhere) == {axes["rms_alpha"]["range"][0]}
+    pairs = drawn["contour"].plotly()["layout"]
+    logarithmic = {axis["title"]["text"] for name, axis in pairs.items()
+                   if "axis" in name and axis.get("type") == "log" and "title" in axis}  # fmt: skip
+    assert logarithmic == {"1 - gamma", "learning_rate", "n_steps"} & {*drawn["contour"].params}
     assert "24 trials" not in drawn["parallel"].says
     assert f"{(trials['state'] == 'COMPLETE').sum()} trials" in drawn["parallel"].says
 
@@ -246,22 +266,80 @@ def test_a_browser_draws_every_figure(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     finish(run)
     page = rltune.report(run.path, pictures=False)
-    dom = browse(page)
+    dom, console = browse(page)
+    assert "NaN" not in console
+    assert 'data-title="Share chart' not in dom  # it would send the data elsewhere
+    assert 'role="img"' not in dom.replace(plotly_code(page.read_text()), "")
     assert dom.count('class="main-svg"') >= len(charts(Summary(rltune.open(run.path))))
     data = json.loads(re.search(r'id="history-data">(.*?)</script>', dom).group(1))  # type: ignore[union-attr]
     assert data["data"][0]["name"] == "stopped early"
 
 
-def browse(page: Path) -> str:
-    """Return the page's DOM as a browser without a display has made it."""
+def browse(page: Path) -> tuple[str, str]:
+    """Return the page's DOM as a browser without a display has made it, and its console."""
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,9000"]
     command += [
         f"--user-data-dir={page.parent}/browser",
         "--virtual-time-budget=5000",
         "--dump-dom",
+        "--enable-logging=stderr",
     ]
     done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True)
-    return done.stdout
+    return done.stdout, done.stderr
+
+
+def test_no_text_of_a_picture_lies_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path)
+    finish(run)
+    drawn: dict[str, Any] = {}
+    for chart in charts(Summary(rltune.open(run.path))):
+        if isinstance(chart, OptunaChart):
+            with monkeypatch.context() as patch:
+                patch.setattr(optuna_chart, "as_png", lambda figure: drawn.update(
+                    {chart.name: texts_of(figure)}) or b"")  # noqa: B023  # fmt: skip
+                chart.png()
+        else:
+            drawn[chart.name] = texts_of(chart._drawn(Figure()))
+    assert {"contour", "rank", "parallel", "stopping", "timeline"} <= set(drawn)
+    for name, texts in drawn.items():
+        for (one, text), (other, beside) in itertools.combinations(texts, 2):
+            assert not one.overlaps(other), f"{name}: {text!r} on {beside!r}"
+
+
+def texts_of(figure: Any) -> list[tuple[Any, str]]:
+    """Return the texts of a picture with their boxes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = [figure._suptitle, *(text for one in figure.legends for text in one.get_texts())]
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = axis.get_major_ticks() if axes.get_visible() else []
+            texts += [one.label1 for one in ticks if low <= one.get_loc() <= high]
+    shown = [one for one in texts if one.get_visible() and one.get_text().strip()]
+    upright = [one for one in shown if not one.get_rotation() % 90]
+    renderer = canvas.get_renderer()
+    return [(one.get_window_extent(renderer).shrunk(0.97, 0.9), one.get_text()) for one in upright]
+
+
+def test_marks_that_are_close_are_below_each_other() -> None:
+    marks = [(100, "3 stopped"), (120, "12 stopped"), (500, "2 stopped"), (510, "4 stopped")]
+    panel = Panel("", "", [Series("line", [0, 1000], [0, 1])], marks=marks)
+    layout = Chart("one", "", "", [panel]).plotly()["layout"]
+    assert [one.get("yshift") for one in layout["annotations"]] == [0, -12, 0, -12]
+
+
+def test_bars_do_not_bear_their_hover_texts(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    drawn = {chart.name: chart for chart in charts(Summary(rltune.open(run.path)))}
+    bars = drawn["timeline"].plotly()["data"]
+    assert {bar["textposition"] for bar in bars} == {"none"}
+    assert "on seed 0" in bars[0]["text"][0]
 
 
 def test_one_value_far_below_does_not_flatten_the_pictures() -> None:

@@ -6,9 +6,8 @@ import base64
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +16,10 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
     "#0072b2", "#d98200", "#009e73", "#d55e00", "#aa4499", "#8a8f98",
 )  # fmt: skip
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#b8860b", GREY)
+LIGHTER = {BLUE: "#3d9be0", PURPLE: "#d783cb", RED: "#ef7d3c"}  # in their place on black
 PANEL_HEIGHT = 300  # pixels of a row of panels on the page
 DPI = 150
+LETTERS = 90  # of a small text, in the width of a chart
 
 
 @dataclass(frozen=True)
@@ -108,18 +109,22 @@ class Chart:
             for series in panel.series:
                 for trace in _traces(series, named):
                     figure.add_trace(trace, **place)
-            for at, text in panel.marks:
+            for (at, text), level in zip(panel.marks, _levels(panel), strict=True):
                 figure.add_vline(
-                    x=at, line_dash="dot", line_width=1, line_color=GREY,
-                    annotation_text=text, annotation_font_size=10, **place,
+                    x=at, line_dash="dot", line_width=1, line_color=GREY, annotation_text=text,
+                    annotation_font_size=10, annotation_yshift=-12 * level, **place,
                 )  # fmt: skip
-            about = _axis(panel.x_title, panel.x_log, panel.x_ticks)
+            about = _axis(panel.x_title, panel.x_ticks)
+            if panel.x_log:
+                about |= _log_axis(x for series in panel.series for x in series.x)
             if panel.x_to_one:
-                ticks = _ticks_to_one(panel)
+                ticks = to_one_ticks(float(x) for series in panel.series for x in series.x)
                 about |= {"type": "log", "autorange": "reversed", "tickvals": list(ticks)}
                 about["ticktext"] = list(ticks.values())
             figure.update_xaxes(**about, **place)
-            about = _axis(panel.y_title, panel.y_log, panel.y_ticks)
+            about = _axis(panel.y_title, panel.y_ticks)
+            if panel.y_log:
+                about |= _log_axis(y for series in panel.series for y in series.y)
             if panel.y_from is not None:
                 about["range"] = _shown(panel)
             figure.update_yaxes(**about, **place)
@@ -152,19 +157,26 @@ class Chart:
         """Return it as a PNG."""
         from matplotlib.figure import Figure
 
-        return _png(self._drawn(Figure()))  # no pyplot: in a notebook, its state is the user's
+        return as_png(self._drawn(Figure()))  # no pyplot: in a notebook, its state is the user's
 
     def _drawn(self, figure: Any) -> Any:
         width = 4.2 * self.columns if self.columns > 1 else 7.0
         figure.set_size_inches(width, 3.2 * self.height / PANEL_HEIGHT * self.rows)
+        figure.set_layout_engine("constrained")
         axes = figure.subplots(self.rows, self.columns, squeeze=False)
-        labels: set[str] = set()
+        named: dict[str, Any] = {}
         for axis, panel in zip(axes.flat, self.panels, strict=False):
-            _draw(axis, panel, labels)
+            _draw(axis, panel)
+            handles, labels = axis.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
         for axis in axes.flat[len(self.panels) :]:
             axis.set_visible(False)
         figure.suptitle(self.title, fontsize=11)
-        figure.tight_layout()
+        if named:  # below, where it covers nothing
+            figure.legend(
+                list(named.values()), list(named), loc="outside lower center", frameon=False,
+                fontsize=7, ncols=max(1, int(width / (0.5 + 0.06 * max(map(len, named))))),
+            )  # fmt: skip
         return figure
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
@@ -179,64 +191,8 @@ class Chart:
         }
 
 
-@dataclass(frozen=True)
-class OptunaChart(Chart):
-    """One of Optuna's own figures; it has one for each of the two libraries."""
-
-    panels: Sequence[Panel] = ()
-    plot: str = ""  # the name of the function in optuna.visualization
-    study: Any = None
-    params: Sequence[str] = field(default_factory=tuple)
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether a phone has to scroll it."""
-        return True
-
-    def plotly(self) -> dict[str, Any]:
-        """Return Plotly's figure in plain types."""
-        from optuna import visualization
-
-        figure = getattr(visualization, self.plot)(self.study, params=list(self.params))
-        figure.update_layout(
-            title=None, height=self.height, margin={"l": 60, "r": 15, "t": 30, "b": 40},
-            template="plotly_white", paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-        )  # fmt: skip
-        result: dict[str, Any] = figure.to_plotly_json()
-        return result
-
-    def png(self) -> bytes:
-        """Return it as a PNG."""
-        import warnings
-
-        from matplotlib import pyplot
-        from optuna.visualization import matplotlib as drawn
-
-        with _without_window(), pyplot.rc_context(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Optuna calls its matplotlib figures experimental
-            axes = getattr(drawn, self.plot)(self.study, params=list(self.params))
-            figure = (axes.flat[0] if hasattr(axes, "flat") else axes).figure
-            figure.set_size_inches(*((11, 9) if hasattr(axes, "flat") else (14, 6)))
-            pyplot.close(figure)
-            return _png(figure)
-
-
-@contextmanager
-def _without_window() -> Iterator[None]:
-    """Draw with pyplot where there may be no screen; a notebook keeps its own way of drawing."""
-    import matplotlib
-    from matplotlib import pyplot
-
-    before = matplotlib.get_backend(auto_select=False)
-    pyplot.switch_backend("agg")
-    try:
-        yield
-    finally:
-        if before is not None:
-            pyplot.switch_backend(before)
-
-
-def _png(figure: Any) -> bytes:
+def as_png(figure: Any) -> bytes:
+    """Return a figure of matplotlib's as a PNG."""
     file = io.BytesIO()
     figure.savefig(file, dpi=DPI, format="png")
     return file.getvalue()
@@ -251,19 +207,47 @@ def _encoder() -> Any:
 # ------------------------------------------------------------------------------------------- Plotly
 
 
-def _axis(title: str, log: bool, ticks: Mapping[int, str] | None) -> dict[str, Any]:
+def _axis(title: str, ticks: Mapping[int, str] | None) -> dict[str, Any]:
     about: dict[str, Any] = {"title_text": title, "automargin": True}
-    if log:
-        about |= {"type": "log", "exponentformat": "e", "dtick": "D2"}
     if ticks is not None:
         about |= {"tickmode": "array", "tickvals": list(ticks), "ticktext": list(ticks.values())}
         about["range"] = [min(ticks) - 0.6, max(ticks) + 0.6]
     return about
 
 
-def _ticks_to_one(panel: Panel) -> dict[float, str]:
-    """Return the places of 0.9, 0.99, ..., as far as the panel reaches, and their names."""
-    known = [float(x) for series in panel.series for x in series.x]
+def _log_axis(values: Iterable[Any]) -> dict[str, Any]:
+    """Return a logarithmic axis with numbers that can be read by themselves."""
+    ticks = log_ticks([v for v in values if v is not None and math.isfinite(v) and v > 0])
+    return {"type": "log", "tickvals": list(ticks), "ticktext": list(ticks.values())}
+
+
+def log_ticks(values: Sequence[float]) -> dict[float, str]:
+    """Return round numbers around the values and their names; beyond two decades powers of ten."""
+    if not values:
+        return {}
+    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    within = (1, 2, 5) if last - first <= 2 else (1,)
+    places = [k * 10.0**power for power in range(first, last + 1) for k in within]
+    return {place: f"{place:g}" for place in places}
+
+
+def _levels(panel: Panel) -> list[int]:
+    """Return how many lines below the top each mark's text is, so that none lies on another."""
+    known = [float(x) for series in panel.series for x in series.x if x is not None]
+    known += [at for at, _ in panel.marks]
+    span = max(known, default=1.0) - min(known, default=0.0)
+    ends: list[float] = []  # of the texts, by level
+    levels = []
+    for at, text in panel.marks:
+        level = next((k for k, end in enumerate(ends) if end <= at), len(ends))
+        ends[level : level + 1] = [at + span * len(text) / LETTERS]
+        levels.append(level)
+    return levels
+
+
+def to_one_ticks(missing: Iterable[float]) -> dict[float, str]:
+    """Return the places of 0.9, 0.99, ..., and their names, as far as what is missing reaches."""
+    known = list(missing)
     first, last = (round(-math.log10(end), 6) for end in (max(known), min(known)))
     powers = range(math.floor(first), math.ceil(last) + 1)
     return {10.0**-k: f"{1 - 10.0**-k:.{k}f}" for k in powers if k > 0}
@@ -294,7 +278,7 @@ def _traces(series: Series, named: set[str]) -> list[Any]:
             x=list(series.width) if series.width is not None else x,
             y=y, base=x if series.kind == "spans" else None, orientation="h",
             marker={"color": series.colour, "opacity": 0.35 if series.faint else 0.85},
-            error_x=_whiskers(series, x), **common,
+            error_x=_whiskers(series, x), textposition="none", **common,
         )  # fmt: skip
         return [bars]
     traces = []
@@ -347,28 +331,25 @@ def _transparent(colour: str) -> str:
 # --------------------------------------------------------------------------------------- matplotlib
 
 
-def _draw(axis: Any, panel: Panel, labels: set[str]) -> None:
-    known = set(labels)
+def _draw(axis: Any, panel: Panel) -> None:
     for series in panel.series:
-        label = series.label if series.label not in labels else ""
-        labels.add(label)
-        _draw_series(axis, series, label or None)
-    for at, text in panel.marks:
+        _draw_series(axis, series, series.label or None)
+    for (at, text), level in zip(panel.marks, _levels(panel), strict=True):
         axis.axvline(at, color=GREY, linestyle=":", linewidth=1)
-        axis.annotate(text, (at, 1), xycoords=("data", "axes fraction"), fontsize=7, color=GREY)
+        axis.annotate(
+            text, (at, 1), (2, -8 - 9 * level), xycoords=("data", "axes fraction"),
+            textcoords="offset points", fontsize=7, color=GREY,
+        )  # fmt: skip
     if panel.x_log:
-        from matplotlib import ticker
-
         axis.set_xscale("log")
-        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda at, _: f"{at:g}"))
-        axis.minorticks_off()
+        plain_log_ticks(axis.xaxis)
     if panel.y_log:
         axis.set_yscale("log")
+        plain_log_ticks(axis.yaxis)
     if panel.x_to_one:
         axis.set_xscale("log")
         axis.invert_xaxis()
-        places = _ticks_to_one(panel)
+        places = to_one_ticks(float(x) for series in panel.series for x in series.x)
         axis.set_xticks(list(places), list(places.values()))
         axis.minorticks_off()
     if panel.y_from is not None:
@@ -382,8 +363,19 @@ def _draw(axis: Any, panel: Panel, labels: set[str]) -> None:
         if ticks is not None:
             getattr(axis, f"set_{name}ticks")(list(ticks), list(ticks.values()))
             getattr(axis, f"set_{name}lim")(min(ticks) - 0.6, max(ticks) + 0.6)
-    if labels - known - {""}:
-        axis.legend(fontsize=7, frameon=False)
+    if sum(map(len, (panel.x_ticks or {}).values())) > LETTERS / 3:
+        axis.tick_params(axis="x", labelrotation=25)
+
+
+def plain_log_ticks(axis: Any) -> None:
+    """Give a logarithmic axis of matplotlib's few numbers that can be read by themselves."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    shown = [at for at in log_ticks([low, high]) if low <= at <= high]
+    axis.set_major_locator(FixedLocator(shown))
+    axis.set_major_formatter(FuncFormatter(lambda at, _: f"{at:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def _draw_series(axis: Any, series: Series, label: str | None) -> None:

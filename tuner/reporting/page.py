@@ -14,7 +14,7 @@ from rltune.answer import Answer
 from rltune.answer_text import gain_interval
 from rltune.formats import count, duration, gain, interval, plural, points, score, setting
 from rltune.front import Front
-from rltune.reporting.charts import Chart
+from rltune.reporting.charts import LIGHTER, Chart
 from rltune.reporting.clip import embedded as embedded_clip
 from rltune.summary import Summary
 
@@ -115,7 +115,9 @@ class Page:
         ]
         # Plotly's own code, from the package that is installed.
         code = Markup(get_plotlyjs() if drawn else "")
-        return environment.from_string(source).render(page=self, charts=drawn, plotly=code)
+        lighter = Markup(json.dumps(LIGHTER))
+        template = environment.from_string(source)
+        return template.render(page=self, charts=drawn, plotly=code, lighter=lighter)
 
     def card(self) -> str:
         """Return the first screen as a piece of HTML for a notebook."""

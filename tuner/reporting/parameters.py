@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from rltune.formats import plural, setting
 from rltune.importance import TITLES
-from rltune.reporting.charts import BLUE, GREY, ORANGE, Chart, OptunaChart, Panel, Series
+from rltune.reporting.charts import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Chart,
+    Panel,
+    Series,
+    log_ticks,
+    to_one_ticks,
+)
+from rltune.reporting.optuna_chart import OptunaChart
+from rltune.reporting.parallel import Axis, ParallelChart, round_ticks
 from rltune.reporting.pieces import cut_off, objective_name, points_of, valued
 from rltune.summary import Summary
 
@@ -89,9 +101,54 @@ def slices(summary: Summary) -> Chart | None:
 
 def parallel(summary: Summary) -> Chart | None:
     """All parameters of the trials that ran the whole budget."""
-    return _optuna(summary, "parallel", "plot_parallel_coordinate", "All parameters at once",
-                   "A line is a trial that ran its whole budget; dark lines scored high.", 460,
-                   most=None)  # fmt: skip
+    trials = valued(summary)
+    trials = trials[trials["state"] == "COMPLETE"]
+    names = _searched(summary, trials)
+    if len(trials) < LEAST_TRIALS or len(names) < 2:
+        return None
+    says = f"A line is a trial that ran its whole budget ({plural(len(trials), 'trial')}); orange "
+    says += "lines scored high, grey ones low. The axes are scaled as they are searched."
+    values = trials["objective"].astype(float).tolist()
+    lowest, cut = cut_off(trials["objective"])
+    if cut:
+        says += " Lines far below have the colour of the lowest."
+    title = objective_name(summary)
+    axes = [Axis(title, values, round_ticks(min(values), max(values)))]
+    for name in _most_related(trials, names, summary):
+        axes.append(_coordinates(name, trials[f"config.{name}"], summary.searched[name]))
+        if "-" in axes[-1].ticks.values() and "A dash" not in says:
+            says += " A dash: the trial does not have the parameter."
+    return ParallelChart("parallel", "All parameters at once", says, axes=axes, values=values,
+                         value_name=title, lowest=lowest, height=480)  # fmt: skip
+
+
+def _coordinates(name: str, column: pd.Series[Any], about: Mapping[str, Any]) -> Axis:
+    """Return a parameter's axis; who does not have the parameter is below the others."""
+    numbers, ticks = _numbers(column, about)
+    known = [value for value in numbers if value == value]
+    if ticks is not None:
+        placed, named = known, {float(place): text for place, text in ticks.items()}
+    else:
+        placed, axis = _placed(known, about)
+        if "x_to_one" in axis:
+            placed, named = [-math.log10(value) for value in placed], {
+                -math.log10(place): text for place, text in to_one_ticks(placed).items()
+            }  # fmt: skip
+        elif "x_log" in axis:
+            placed, named = [math.log10(value) for value in placed], {
+                math.log10(place): text for place, text in log_ticks(placed).items()
+            }  # fmt: skip
+        elif "x_ticks" in axis:
+            named = {float(place): text for place, text in axis["x_ticks"].items()}
+        else:
+            named = round_ticks(min(placed), max(placed))
+    if len(known) < len(numbers):
+        low, high = min(placed), max(placed)
+        nowhere = low - (0.15 * (high - low) or 1.0)
+        named[nowhere] = "-"
+        rest = iter(placed)
+        placed = [next(rest) if value == value else nowhere for value in numbers]
+    return Axis(name, placed, named)
 
 
 def contour(summary: Summary) -> Chart | None:
@@ -109,64 +166,77 @@ def rank(summary: Summary) -> Chart | None:
 
 
 def _optuna(
-    summary: Summary, name: str, plot: str, title: str, says: str, height: int,
-    most: int | None = MOST_COMPARED,
+    summary: Summary, name: str, plot: str, title: str, says: str, height: int
 ) -> Chart | None:  # fmt: skip
     trials = valued(summary)
     trials = trials[trials["state"] == "COMPLETE"]
     names = _searched(summary, trials)
     if len(trials) < LEAST_TRIALS or len(names) < 2:
         return None
-    chosen = _most_related(trials, names, summary)[:most]
-    if most is not None and len(trials) > MOST_PAIRED:
+    chosen = _most_related(trials, names, summary)[:MOST_COMPARED]
+    if len(trials) > MOST_PAIRED:
         says += f" Of {len(trials)} trials, the last {MOST_PAIRED}."
         trials = trials.iloc[-MOST_PAIRED:]
     else:
         says += f" {plural(len(trials), 'trial')}."
     if len(chosen) < len(names):
         says += " The parameters whose ranks go most with the value's are shown."
-    study = display_study(summary, trials, chosen)
-    return OptunaChart(name, title, says, plot=plot, study=study, params=chosen, height=height)
+    shown = [_paired(name, trials[f"config.{name}"], summary.searched[name]) for name in chosen]
+    if any(one.kind.log and None in one.values for one in shown if not one.is_choice):
+        says += " Trials without a place on a logarithmic axis, as 0, are left out."
+    return OptunaChart(
+        name, title, says, plot=plot, study=_study_of(shown, trials["objective"].tolist()),
+        params=[one.name for one in shown], value_name=objective_name(summary), height=height,
+    )  # fmt: skip
 
 
-def display_study(summary: Summary, trials: pd.DataFrame, names: Iterable[str]) -> Any:
-    """Return a study in memory with the values that people know (0.99, not 0.01), for Optuna."""
+@dataclass(frozen=True)
+class Paired:
+    """A parameter as Optuna's figures of pairs show it; None: a trial has no place there."""
+
+    name: str
+    values: Sequence[Any]
+    kind: Any  # Optuna's distribution
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the values are no numbers."""
+        return hasattr(self.kind, "choices")
+
+
+def _paired(name: str, column: pd.Series[Any], about: Mapping[str, Any]) -> Paired:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    numbers, ticks = _numbers(column, about)
+    if ticks is not None:
+        texts = [None if place != place else ticks[int(place)] for place in numbers]
+        return Paired(name, texts, CategoricalDistribution(list(ticks.values())))
+    known = [value for value in numbers if value == value]
+    log = _is_log(about) and max(known) > 0
+    if "one_minus_log" in about and max(known) < 1:
+        name, numbers, log = f"1 - {name}", [1 - value for value in numbers], True
+    values = [v if v == v and (v > 0 or not log) else None for v in numbers]
+    known = [value for value in values if value is not None]
+    return Paired(name, values, FloatDistribution(min(known), max(known), log=log))
+
+
+def _study_of(shown: Sequence[Paired], values: Sequence[float]) -> Any:
+    """Return a study in memory with one trial for each value."""
     import optuna
     from rltune.samplers import silent_log
 
     with silent_log():
         study = optuna.create_study(direction="maximize")
-    kinds = {name: _distribution(summary.searched[name], trials[f"config.{name}"])
-             for name in names}  # fmt: skip
-    for _, row in trials.iterrows():
-        values = {name: _plain(row[f"config.{name}"], kinds[name]) for name in kinds}
-        values = {name: value for name, value in values.items() if value is not None}
+    for k, value in enumerate(values):
+        having = [one for one in shown if one.values[k] is not None]
         study.add_trial(
             optuna.trial.create_trial(
-                params=values, value=float(row["objective"]),
-                distributions={name: kinds[name] for name in values},
+                params={one.name: one.values[k] for one in having},
+                distributions={one.name: one.kind for one in having},
+                value=float(value),
             )
-        )  # fmt: skip
+        )
     return study
-
-
-def _distribution(about: Mapping[str, Any], column: pd.Series) -> Any:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
-
-    values, ticks = _numbers(column, about)
-    if ticks is not None:
-        return CategoricalDistribution(list(ticks.values()))
-    values = [value for value in values if value == value]
-    low, high = min(values), max(values)  # starts may lie outside of the ranges
-    log = (_is_log(about) or "pow2" in about) and low > 0
-    return FloatDistribution(low, max(high, low), log=log)
-
-
-def _plain(value: Any, kind: Any) -> Any:
-    if value is None or value != value:
-        return None
-    value = value.removeprefix("lin_") if isinstance(value, str) else value
-    return setting(value) if hasattr(kind, "choices") else float(value)
 
 
 def _most_related(trials: pd.DataFrame, names: Sequence[str], summary: Summary) -> list[str]:
