@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
+from rltune.evaluating import affordable, explained, longest_episode
 from rltune.formats import plural
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
@@ -169,6 +170,8 @@ class Search:
         for option in options:
             if option not in SearchSpec.__dataclass_fields__:
                 raise unknown("option", option, SearchSpec.__dataclass_fields__)
+        if note := _spread_evaluations(options, env, int(budget)):
+            self.notes = [*self.notes, note]
         self.spec = SearchSpec(
             agent=agent,
             env=env,
@@ -489,6 +492,21 @@ def drive(
                 page = report_quietly(run.path)
             tracker.search_finished(found)
     return SearchResult(Run(run), driver.stop_requested, page)
+
+
+def _spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
+    """Choose the evaluations where nobody has; return what is to be said of them."""
+    from rltune import pbt
+
+    longest = longest_episode(env, options.get("env_kwargs"))
+    usual = SearchSpec.evaluations, SearchSpec.eval_episodes
+    if not options.keys() & {"evaluations", "eval_episodes"}:
+        evaluations, episodes = affordable(budget, longest, *usual)
+        if options.get("scheduler") in pbt.NAMES:  # pauses where it evaluates
+            evaluations = SearchSpec.evaluations
+        options.update(evaluations=evaluations, eval_episodes=episodes)
+    now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])
+    return explained(budget, longest, now, usual)
 
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:

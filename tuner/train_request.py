@@ -17,12 +17,13 @@ from rltune.agents.config import (
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import checked_value
+from rltune.evaluating import affordable, longest_episode
 from rltune.learners import config_class
 from rltune.presets import preset as known_good
 from rltune.recipes import as_recipe
 from rltune.rundir import STORAGE
 from rltune.signatures import takes_fields_of
-from rltune.training_loop import TrainResult, TrainSpec
+from rltune.training_loop import EVALUATIONS, TrainResult, TrainSpec
 from rltune.training_loop import train as train_spec
 from rltune.yaml_lines import read_yaml
 
@@ -126,14 +127,26 @@ def training_spec(
     }
     from_file["total_timesteps"] = file.get("budget", TIMESTEPS)
     changes = read_schedule(schedule, agent) or file.get("schedule", [])
+    rest = {**from_file, **given}
+    if not rest.keys() & {"eval_freq", "eval_episodes"}:
+        rest.update(_evaluations(rest["total_timesteps"], env, rest.get("env_kwargs")))
     return TrainSpec(
         agent=agent,
         env=env,
         config=values,
         schedule=changes,
         controls={**file.get("controls", {}), **controls},
-        **{**from_file, **given},
+        **rest,
     )
+
+
+def _evaluations(env_steps: int, env: str, env_kwargs: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return how a training is evaluated where nobody says, unless it is as usual."""
+    usual = EVALUATIONS, TrainSpec.eval_episodes
+    times, episodes = affordable(env_steps, longest_episode(env, env_kwargs), *usual)
+    if (times, episodes) == usual:
+        return {}
+    return {"eval_freq": max(1, -(-env_steps // times)), "eval_episodes": episodes}
 
 
 def read_training(

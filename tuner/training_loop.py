@@ -20,6 +20,7 @@ from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
+from rltune.evaluating import explained, longest_episode
 from rltune.history import HistoryWriter
 from rltune.learners import agent_type, check_start, cut_off, learns_nothing, with_config
 from rltune.mirror import below, fetched, mirrored, split_storage
@@ -359,6 +360,8 @@ class _Training:
                 self.progress.update(agent.env_steps, None)
                 if reason := learns_nothing(config, spec.env, spec.total_timesteps):
                     self.progress.note(reason)
+                if said := self._about_evaluations():
+                    self.progress.note(said)
                 if agent.env_steps and not spec.save_replay_buffer and agent.replays:
                     self.progress.note(
                         "the replay memory was not saved: a new one is filled first, so this is "
@@ -377,6 +380,16 @@ class _Training:
             self.tracker.close()
             if self.agent is not agent:
                 self.agent.close()
+
+    def _about_evaluations(self) -> str:
+        spec = self.spec
+        times = -(-spec.total_timesteps // spec.eval_steps)
+        return explained(
+            spec.total_timesteps,
+            longest_episode(spec.env, spec.env_kwargs),
+            (times, spec.eval_episodes),
+            (EVALUATIONS, TrainSpec.eval_episodes),
+        )
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
