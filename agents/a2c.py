@@ -38,6 +38,9 @@ class A2CConfig(OnPolicyConfig):
         help="lambda of the generalised advantage estimate; 1: the paper's n-step returns",
     )
     normalize_advantage: bool = hp(False, help="normalise the advantages of each rollout")
+    advantage_eps: float = hp(
+        1e-8, low=1e-8, high=1e-3, scale="log", help="added to the deviation that divides them"
+    )
     lstm_size: int = hp(
         0,
         low=32,
@@ -129,7 +132,8 @@ class A2C(Algorithm[A2CConfig]):
         self.policy.begin_rollout()
         if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
             return {}
-        batch = rollout.normalised() if self.config.normalize_advantage else rollout
+        eps = self.config.advantage_eps
+        batch = rollout.normalised(eps) if self.config.normalize_advantage else rollout
         if self.state_size:
             batch = batch.sequences(self.spaces.n_envs, self.sequence_length).flat()
         learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor

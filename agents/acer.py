@@ -18,7 +18,7 @@ from rltune.agents.schedules import value_at
 from rltune.agents.segments import SegmentMemory, Segments
 from torch import Tensor, nn
 
-EPS = 1e-6  # keeps divisions by probabilities finite
+EPS = 1e-6  # keeps the trust region's division finite
 
 
 class Batch(NamedTuple):
@@ -43,6 +43,7 @@ class Scalars(NamedTuple):
     trust_region_delta: Tensor
     ent_coef: Tensor
     q_coef: Tensor
+    importance_eps: Tensor = torch.tensor(1e-6)
 
 
 def retrace(batch: Batch, rho: Tensor, q: Tensor, value: Tensor, gamma: Tensor) -> Tensor:
@@ -93,14 +94,14 @@ def acer_loss(nets: nn.Module, batch: Batch, hp: Scalars) -> tuple[Tensor, dict[
         pi, q = log_pi.exp(), values
         value = (pi * q).sum(-1)
         log_pi, pi, q = log_pi[:, :-1], pi[:, :-1], q[:, :-1]
-        rho = pi / (batch.mu + EPS)
+        rho = pi / (batch.mu + hp.importance_eps)
         rho_taken = rho.gather(-1, action)
         target = retrace(batch, rho_taken.squeeze(-1), q_taken, value, hp.gamma)
         advantage = (target - value[:, :-1]).unsqueeze(-1)
         # What the log-probabilities weigh: the action that was taken, by its truncated importance,
         # and all of them, by what truncation leaves out.
         truncated = torch.minimum(rho_taken, hp.importance_c) * advantage
-        left_out = (1 - hp.importance_c / (rho + EPS)).clamp(min=0.0) * pi
+        left_out = (1 - hp.importance_c / (rho + hp.importance_eps)).clamp(min=0.0) * pi
         taken = torch.arange(pi.shape[-1], device=pi.device) == action
         gain = taken * truncated + left_out * (q - value[:, :-1, None])
         entropy = -(pi * log_pi).sum(-1, keepdim=True)

@@ -38,6 +38,9 @@ class ACERConfig(AgentConfig):
         help="steps of each environment a rollout",
     )
     ent_coef: float = hp(0.01, low=1e-5, high=0.1, scale="log", help="weight of the entropy bonus")
+    importance_eps: float = hp(
+        1e-6, low=1e-8, high=1e-3, scale="log", help="added to probabilities that divide"
+    )
     q_coef: float = hp(0.5, low=0.1, high=1.0, help="weight of the loss of the action values")
     buffer_size: int = hp(
         50_000,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.model_files import Model, read_model
-from rltune.agents.schedules import LINEAR, parse_schedule
+from rltune.agents.schedules import EXAMPLES, is_schedule, parse_schedule
 
 # Names that users of CleanRL, RLlib and xagents type, and what they are called here.
 ALIASES = {
@@ -75,6 +75,22 @@ ALIASES = {
     "critic_iterations": "n_critic_updates",
     "ema_alpha": "average_decay",
     "delta": "trust_region_delta",
+    "epsilon": "importance_eps",
+    "epsilon_decay_steps": "exploration_decay_steps",
+    "beta1": "adam_beta1",
+    "beta2": "adam_beta2",
+    "clip_norm": "clip_range",
+    "advantage_epsilon": "advantage_eps",
+    "actor_iterations": "line_search_max_iter",
+    "fvp_n_steps": "sub_sampling_factor",
+    "actor_lr": "actor_learning_rate",
+    "critic_lr": "critic_learning_rate",
+    "policy_lr": "actor_learning_rate",
+    "q_lr": "critic_learning_rate",
+    "alpha_lr": "temperature_learning_rate",
+    "alpha_learning_rate": "temperature_learning_rate",
+    "reward_scale_factor": "reward_scale",
+    "gradient_clipping": "max_grad_norm",
 }
 
 
@@ -83,9 +99,9 @@ class Hyperparameter:
     """What is known about one hyperparameter.
 
     ``low`` and ``high`` bound the range worth searching, ``minimum`` and ``maximum`` the valid one.
-    ``schedule`` says that ``lin_<value>`` is accepted beside a number. What is not ``mutable``
-    decides on the form of networks, memories and environments, or matters only when they are made:
-    a training that has begun keeps it.
+    ``schedule`` says that a schedule (`rltune.agents.schedules`) is accepted beside a number. What
+    is not ``mutable`` decides on the form of networks, memories and environments, or matters only
+    when they are made: a training that has begun keeps it.
     """
 
     name: str
@@ -171,7 +187,17 @@ class AgentConfig:
     max_grad_norm: float = hp(
         0.5, low=0.3, high=5.0, scale="log", help="largest global gradient norm; 0: no clipping"
     )
+    # Without a range: what has one is searched by default, with agents of the user's own.
+    max_grad_value: float = hp(
+        0.0, scale="log", help="largest size of each number of a gradient; 0: no clipping"
+    )
     optimizer: str = hp("adam", choices=("adam", "rmsprop"), mutable=False, help="optimizer")
+    adam_beta1: float = hp(
+        0.9, scale="one_minus_log", maximum=0.9999, help="Adam's smoothing of the gradient"
+    )
+    adam_beta2: float = hp(
+        0.999, scale="one_minus_log", maximum=0.999999, help="Adam's smoothing of its square"
+    )
     optimizer_eps: float = hp(
         1e-5, low=1e-8, high=1e-3, scale="log", help="epsilon in the optimizer's denominator"
     )
@@ -447,7 +473,7 @@ def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
         expected = _EXPECTED[parameter.type]
         raise UserError(
             f"{_prefix(where)}{parameter.name} is {value!r}, but must be {expected}"
-            + (f" or a schedule such as {LINEAR}1e-3" if parameter.schedule else "")
+            + (f" or a schedule such as {EXAMPLES}" if parameter.schedule else "")
         ) from None
     if parameter.outputs and result:
         # Already in a search space: the file may change, or not be there, where a trial runs.
@@ -476,7 +502,7 @@ def _numbers(parameter: Hyperparameter, value: Any) -> tuple[float, ...]:
     if parameter.type == "ints":
         return tuple(value)
     if parameter.type in ("int", "float"):
-        return (parse_schedule(value)[0],)
+        return parse_schedule(value).values
     return ()
 
 
@@ -489,9 +515,9 @@ def _to_int(value: Any, _schedule: bool = False) -> int:
 def _to_float(value: Any, schedule: bool) -> float | str:
     if isinstance(value, bool):
         raise ValueError("not a number")
-    if isinstance(value, str) and value.startswith(LINEAR) and schedule:
+    if schedule and is_schedule(value):
         parse_schedule(value)
-        return value
+        return str(value)
     number = float(value)
     if not math.isfinite(number):
         raise ValueError("not finite")

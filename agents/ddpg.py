@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -9,20 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.actions import BoxScale
+from rltune.agents.actor_critic import TD_LOSSES, ActorCriticConfig, learning_rate_of
 from rltune.agents.actors import DeterministicActor
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
-from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.config import hp
 from rltune.agents.critics import Critics
 from rltune.agents.learner import Learner, Target
 from rltune.agents.noise import ActionNoise, NoiseResettingMemory, make_noise
 from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.replay import Batch, ReplayMemory
-from rltune.agents.schedules import value_at
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(OffPolicyConfig):
+class DDPGConfig(ActorCriticConfig):
     """The hyperparameters of DDPG."""
 
     learning_rate: float | str = hp(
@@ -66,8 +67,9 @@ class Transitions(NamedTuple):
 
 
 class Scalars(NamedTuple):
-    """The hyperparameters in the losses, as 0-d tensors; DDPG has none."""
+    """The hyperparameters in the losses, as 0-d tensors; the last two are TD3's."""
 
+    reward_scale: Tensor
     target_policy_noise: Tensor | None = None
     target_noise_clip: Tensor | None = None
 
@@ -76,9 +78,14 @@ class Nets(nn.Module):
     """Actor and critics, and the targets that follow them."""
 
     def __init__(
-        self, actor: DeterministicActor, critics: Critics, targets: tuple[nn.Module, nn.Module]
+        self,
+        actor: DeterministicActor,
+        critics: Critics,
+        targets: tuple[nn.Module, nn.Module],
+        td_loss: Callable[[Tensor], Tensor] = torch.square,
     ) -> None:
         super().__init__()
+        self.td_loss = td_loss
         self.actor, self.critics = actor, critics
         self.target_actor, self.target_critics = targets
 
@@ -93,12 +100,13 @@ class Nets(nn.Module):
 
 
 def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the critics' squared errors, summed over the critics; the smallest target counts."""
+    """Return how wrong the critics are, summed over them; the smallest target counts."""
     with torch.no_grad():
         next_q = nets.target_critics(batch.next_obs, nets.next_action(batch, hp)).amin(0)
-        target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * next_q
+        reward = hp.reward_scale * batch.reward.unsqueeze(1)
+        target = reward + batch.discount.unsqueeze(1) * next_q
     q = nets.critics(batch.obs, batch.action)
-    loss = (q - target).square().mean((1, 2)).sum()
+    loss = nets.td_loss(q - target).mean((1, 2)).sum()
     return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
 
 
@@ -126,9 +134,10 @@ class DDPG(Algorithm[DDPGConfig]):
         critics = Critics(spaces, self.n_critics, size, 1, config, init).to(self.device)
         self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
         self.target_actor, self.target_critics = Target(actor), Target(critics)
-        self.nets = Nets(actor, critics, (self.target_actor.module, self.target_critics.module))
+        targets = (self.target_actor.module, self.target_critics.module)
+        self.nets = Nets(actor, critics, targets, TD_LOSSES[config.td_loss])
         self.noise: ActionNoise = make_noise(config.noise_type, size, config.noise_std)
-        self.scalars = Scalars()
+        self.scalars = Scalars(torch.tensor(config.reward_scale, device=self.device))
         self.policy_delay = 1
         self.acted = 0  # env steps of exploration
         self.updated = 0  # env steps that updates were called for
@@ -170,18 +179,21 @@ class DDPG(Algorithm[DDPGConfig]):
         self.updated += self.config.train_freq
         if self.updated <= self.config.learning_starts:
             return {}
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate, actor_rate, critic_rate = (
+            learning_rate_of(own, self.config.learning_rate, progress) * self.learning_rate_factor
+            for own in (0, self.config.actor_learning_rate, self.config.critic_learning_rate)
+        )
         critic_history: list[dict[str, Tensor]] = []
         actor_history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
             batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
             loss, metrics = critic_loss(self.nets, batch, self.scalars)
-            self.critic_learner.step(loss, learning_rate)
+            self.critic_learner.step(loss, critic_rate)
             critic_history.append(metrics)
             if self.n_updates % self.policy_delay == 0:
                 loss, metrics = actor_loss(self.nets, batch, self.scalars)
-                self.actor_learner.step(loss, learning_rate)
+                self.actor_learner.step(loss, actor_rate)
                 actor_history.append(metrics)
                 self.target_critics.follow(self.critic_learner, self.config.tau)
                 self.target_actor.follow(self.actor_learner, self.config.tau)

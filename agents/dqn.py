@@ -6,6 +6,7 @@ Rainbow (Hessel et al. 2018, arXiv:1710.02298) is DQN with ``double``, ``dueling
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +77,11 @@ class DQN(Algorithm[DQNConfig]):
             )
         if config.v_min >= config.v_max:
             raise UserError(f"v_min is {config.v_min:g}, but must be below v_max {config.v_max:g}")
+        if config.td_loss == "squared" and config.distributional != "none":
+            raise UserError(
+                f"td_loss squared is for the mean of a return alone, not for distributional "
+                f"{config.distributional}; leave one out"
+            )
         self.update_every = config.train_freq
         returns = Returns()
         if config.distributional == "c51":
@@ -87,7 +93,8 @@ class DQN(Algorithm[DQNConfig]):
         self.learner = Learner(self.nets, config)
         self.target = Target(self.nets)
         self.lessons = Lessons(self.nets, self.target.module, config, self.generator)
-        self.scalars = Scalars(torch.tensor(config.huber_delta, device=self.device))
+        delta = config.huber_delta if config.td_loss == "huber" else math.inf
+        self.scalars = Scalars(torch.tensor(delta, device=self.device))
         self.env_steps = 0  # up to the last update
         self.acted = 0  # actions to explore with
         self.epsilon = config.exploration_initial_eps
@@ -175,12 +182,17 @@ class DQN(Algorithm[DQNConfig]):
             self.target.follow(self.learner, 1 - (1 - self.config.tau) ** due)
 
     def _epsilon_at(self, progress: float) -> float:
+        """Return the fraction of random actions, which falls by steps or by the training's part."""
         config = self.config
-        if progress >= config.exploration_fraction:
-            return config.exploration_final_eps
-        done = progress / config.exploration_fraction
-        change = config.exploration_final_eps - config.exploration_initial_eps
-        return config.exploration_initial_eps + done * change
+        first, last = config.exploration_initial_eps, config.exploration_final_eps
+        part, steps = config.exploration_fraction, config.exploration_decay_steps
+        if steps:
+            progress, part = self.env_steps / steps, 1.0
+        if config.exploration_schedule == "exponential" and part > 0:
+            return last + (first - last) * math.exp(-progress / part)
+        if progress >= part:
+            return last
+        return first + progress / part * (last - first)
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, optimizer, generator and counters."""

@@ -39,6 +39,24 @@ class DQNConfig(OffPolicyConfig):
     exploration_fraction: float = hp(
         0.1, low=0.05, high=0.5, maximum=1, help="part of the training after which that is reached"
     )
+    exploration_schedule: str = hp(
+        "linear",
+        choices=("linear", "exponential"),
+        help="how that falls; exponential: a part 1/e of it is left after the decay steps",
+    )
+    exploration_decay_steps: int = hp(
+        0,
+        low=1000,
+        high=1_000_000,
+        scale="log",
+        help="env steps of the fall, instead of exploration_fraction; 0: as that says",
+    )
+    reward_scale: float = hp(
+        1.0, low=0.01, high=100, scale="log", help="what rewards are multiplied with"
+    )
+    td_loss: str = hp(
+        "huber", choices=("huber", "squared"), help="of the errors; not for distributions"
+    )
     huber_delta: float = hp(
         1.0, low=0.1, high=10.0, scale="log", minimum=1e-6, help="errors beyond count linearly"
     )

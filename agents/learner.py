@@ -9,7 +9,6 @@ import torch
 from rltune.agents.config import AgentConfig
 from torch import Tensor, nn
 
-ADAM_BETAS = (0.9, 0.999)
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -48,7 +47,7 @@ class Learner:
 
     Args:
         module: the network; its parameters are moved into the buffer
-        config: names the optimizer, its constants and the largest gradient norm
+        config: names the optimizer, its constants and how gradients are clipped
     """
 
     def __init__(self, module: nn.Module, config: AgentConfig) -> None:
@@ -63,9 +62,12 @@ class Learner:
         """Descend one step on ``loss``; returns the gradient's norm before clipping (0-d)."""
         gradients = torch.autograd.grad(loss, self.parameters)
         gradient = torch.cat([g.reshape(-1) for g in gradients])
-        norm: Tensor = torch.linalg.vector_norm(gradient)
+        size = norm = torch.linalg.vector_norm(gradient)
+        if self.config.max_grad_value > 0:
+            gradient.clamp_(-self.config.max_grad_value, self.config.max_grad_value)
+            size = torch.linalg.vector_norm(gradient)
         if self.config.max_grad_norm > 0:
-            gradient *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+            gradient *= (self.config.max_grad_norm / (size + 1e-6)).clamp(max=1.0)
         if self.config.optimizer == "adam":
             self._adam(gradient, learning_rate)
         else:
@@ -84,8 +86,8 @@ class Learner:
             [],
             [self.step_count],
             lr=learning_rate,
-            beta1=ADAM_BETAS[0],
-            beta2=ADAM_BETAS[1],
+            beta1=self.config.adam_beta1,
+            beta2=self.config.adam_beta2,
             weight_decay=0.0,
             eps=self.config.optimizer_eps,
             amsgrad=False,

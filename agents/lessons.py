@@ -94,6 +94,7 @@ class Lessons:
         if self.config.double:
             chooser = nets(nets.warm_up(batch.next_obs, burn_in), choosing)
         best = nets.best(chooser, next_obs)
-        wanted = nets.returns.target(batch.reward, batch.discount, pick(outputs, best))
+        reward = self.config.reward_scale * batch.reward
+        wanted = nets.returns.target(reward, batch.discount, pick(outputs, best))
         obs = nets.warm_up(batch.obs, burn_in)
         return Lesson(obs, batch.action, wanted, batch.weight, batch.slot, learning)

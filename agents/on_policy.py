@@ -50,12 +50,12 @@ class Rollout(NamedTuple):
         """Return sequences of observations with all else in rows, as the networks answer them."""
         return Rollout(self.obs, *(tensor.flatten(0, 1) for tensor in self[1:]))
 
-    def normalised(self) -> Rollout:
-        """Return the rows with advantages of mean 0 and standard deviation 1."""
+    def normalised(self, eps: float = 1e-8) -> Rollout:
+        """Return the rows with advantages of mean 0 and standard deviation 1, but for ``eps``."""
         advantage = self.advantage
         if len(advantage) < 2:
             return self
-        return self._replace(advantage=(advantage - advantage.mean()) / (advantage.std() + 1e-8))
+        return self._replace(advantage=(advantage - advantage.mean()) / (advantage.std() + eps))
 
     def explained_variance(self) -> float:
         """Return the fraction of the targets' variance that the values explained: at most 1."""

@@ -35,6 +35,9 @@ class PPOConfig(OnPolicyConfig):
         0.0, low=0.05, high=10.0, schedule=True, help="the same for the value function; 0: no limit"
     )
     normalize_advantage: bool = hp(True, help="normalise the advantages of each minibatch")
+    advantage_eps: float = hp(
+        1e-8, low=1e-8, high=1e-3, scale="log", help="added to the deviation that divides them"
+    )
     target_kl: float = hp(
         0.0, low=0.003, high=0.1, scale="log", help="end an update beyond 1.5 times this; 0: never"
     )
@@ -177,7 +180,8 @@ class PPO(Algorithm[PPOConfig]):
     def _prepared(self, batch: Rollout) -> Rollout:
         """Return a minibatch as the loss wants it."""
         batch = batch.flat() if self.state_size else batch
-        return batch.normalised() if self.config.normalize_advantage else batch
+        eps = self.config.advantage_eps
+        return batch.normalised(eps) if self.config.normalize_advantage else batch
 
     def _scalars(self, progress: float) -> Scalars:
         def scalar(value: float | str) -> Tensor:

@@ -9,6 +9,7 @@ most at 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.actions import BoxScale, Choices
+from rltune.agents.actor_critic import TD_LOSSES, learning_rate_of
 from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
 from rltune.agents.critics import Critics
@@ -25,7 +27,6 @@ from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.recurrent import check_replayed, with_states
 from rltune.agents.replay import ReplayMemory
 from rltune.agents.sac_config import SACConfig
-from rltune.agents.schedules import value_at
 from rltune.agents.seen import Parts
 from rltune.agents.temperature import TargetEntropy, Temperature
 from torch import Tensor, nn
@@ -36,25 +37,32 @@ class Scalars(NamedTuple):
 
     ent_coef: Tensor
     target_entropy: Tensor
+    reward_scale: Tensor
 
 
 class Nets(nn.Module):
     """Actor and critics, and the target that follows the critics."""
 
     def __init__(
-        self, actor: SquashedGaussian | FactoredCategorical, critics: Critics, target: Critics
+        self,
+        actor: SquashedGaussian | FactoredCategorical,
+        critics: Critics,
+        target: Critics,
+        td_loss: Callable[[Tensor], Tensor] = torch.square,
     ) -> None:
         super().__init__()
+        self.td_loss = td_loss
         self.actor, self.critics, self.target_critics = actor, critics, target
 
 
 def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return half the critics' squared errors, summed over the critics."""
+    """Return half of how wrong the critics are, summed over them."""
     with torch.no_grad():
         next_q, log_prob = nets.actor.expect(nets.target_critics, batch.next_obs, batch.next_noise)
-        target = batch.reward + batch.discount * (next_q - hp.ent_coef * log_prob)
+        soft_value = next_q - hp.ent_coef * log_prob
+        target = hp.reward_scale * batch.reward + batch.discount * soft_value
     q = nets.actor.values(nets.critics, batch.obs, batch.action)
-    loss = 0.5 * (q - target).square().mean(1).sum()
+    loss = 0.5 * nets.td_loss(q - target).mean(1).sum()
     return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
 
 
@@ -102,7 +110,9 @@ class SAC(Algorithm[SACConfig]):
         self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
         self.temperature_learner = Learner(self.temperature, config)
         self.target = Target(critics)
-        self.nets = Nets(actor, critics, self.target.module)
+        td_loss = TD_LOSSES[config.td_loss]
+        self.nets = Nets(actor, critics, self.target.module, td_loss)
+        self.reward_scale = torch.tensor(config.reward_scale, device=self.device)
         self.minibatches = Minibatches(
             actor, critics, self.target.module, self.scale, config, self.generator
         )
@@ -163,19 +173,27 @@ class SAC(Algorithm[SACConfig]):
             return {}
         if self.state_size and memory.steps < self.config.burn_in + self.config.sequence_length:
             return {}  # there is no sequence yet
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        config = self.config
+        learning_rate, actor_rate, critic_rate, temperature_rate = (
+            learning_rate_of(own, config.learning_rate, progress) * self.learning_rate_factor
+            for own in (
+                *(0, config.actor_learning_rate, config.critic_learning_rate),
+                config.temperature_learning_rate,
+            )
+        )
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
             batch = self.minibatches.draw(memory)
-            scalars = Scalars(self.temperature.value(), self.target_entropy.of(batch.obs))
+            target_entropy = self.target_entropy.of(batch.obs)
+            scalars = Scalars(self.temperature.value(), target_entropy, self.reward_scale)
             loss, critic_metrics = critic_loss(self.nets, batch, scalars)
-            self.critic_learner.step(loss, learning_rate)
+            self.critic_learner.step(loss, critic_rate)
             loss, actor_metrics = actor_loss(self.nets, batch, scalars)
-            self.actor_learner.step(loss, learning_rate)
+            self.actor_learner.step(loss, actor_rate)
             if self.temperature.learned:
                 loss = temperature_loss(self.temperature, actor_metrics["entropy"], scalars)
-                self.temperature_learner.step(loss, learning_rate)
+                self.temperature_learner.step(loss, temperature_rate)
                 self.temperature.clip(self.nets.actor.largest_temperature)
             if self.n_updates % self.config.target_update_interval == 0:
                 self.target.follow(self.critic_learner, self.config.tau)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.actor_critic import ActorCriticConfig
+from rltune.agents.config import hp
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(OffPolicyConfig):
+class SACConfig(ActorCriticConfig):
     """The hyperparameters of SAC."""
 
     learning_starts: int = hp(
@@ -21,6 +22,14 @@ class SACConfig(OffPolicyConfig):
     n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
     ent_coef: str = hp(
         "auto", help="temperature: a number, auto (learned from 1 on) or auto_0.1 (from 0.1 on)"
+    )
+    temperature_learning_rate: float | str = hp(
+        0.0,
+        low=1e-5,
+        high=1e-2,
+        scale="log",
+        schedule=True,
+        help="a learned temperature's; 0: learning_rate",
     )
     target_entropy: str = hp(
         "auto", help="what a learned temperature aims at; auto: -size, or 0.89 of the largest"

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from rltune.agents.algorithm import Spaces
 from rltune.agents.config import hp
-from rltune.agents.ddpg import DDPG, DDPGConfig, Scalars
+from rltune.agents.ddpg import DDPG, DDPGConfig
 from torch import Tensor
 
 
@@ -40,7 +40,7 @@ class TD3(DDPG):
     ) -> None:
         super().__init__(config, spaces, seed=seed, device=device)
         self.policy_delay = config.policy_delay
-        self.scalars = Scalars(
+        self.scalars = self.scalars._replace(
             target_policy_noise=torch.tensor(config.target_policy_noise, device=self.device),
             target_noise_clip=torch.tensor(config.target_noise_clip, device=self.device),
         )

@@ -49,6 +49,9 @@ class TRPOConfig(OnPolicyConfig):
         help="the trust region: mean KL an update (Box, MultiBinary: and a dimension)",
     )
     cg_max_steps: int = hp(15, low=5, high=30, minimum=1, help="steps of conjugate gradient")
+    cg_residual_tolerance: float = hp(
+        1e-10, low=1e-12, high=1e-2, scale="log", help="it ends below this squared residual"
+    )
     cg_damping: float = hp(0.1, low=1e-3, high=0.5, scale="log", help="added to the Fisher matrix")
     line_search_shrinking_factor: float = hp(
         0.8, low=0.5, high=0.9, maximum=1, help="how much shorter the next step of the search is"
@@ -58,6 +61,9 @@ class TRPOConfig(OnPolicyConfig):
         1, low=1, high=8, minimum=1, help="the actor learns from one row in so many"
     )
     normalize_advantage: bool = hp(True, help="normalise the advantages of each rollout")
+    advantage_eps: float = hp(
+        1e-8, low=1e-8, high=1e-3, scale="log", help="added to the deviation that divides them"
+    )
     actor_model: str = hp(
         "", outputs=("",), mutable=False, help="file that describes the actor's network"
     )
@@ -169,7 +175,7 @@ class TRPO(Algorithm[TRPOConfig]):
         if every > 1:
             rollout = rollout.rows(self._shuffled(len(rollout.advantage))[::every])
         if self.config.normalize_advantage:
-            rollout = rollout.normalised()
+            rollout = rollout.normalised(self.config.advantage_eps)
         params = self.nets.params(rollout.obs)
         return Behaviour(rollout.obs, rollout.action, rollout.log_prob, rollout.advantage, params)
 
@@ -181,7 +187,13 @@ class TRPO(Algorithm[TRPOConfig]):
         config, target_kl = self.config, self.config.target_kl
         loss, metrics = policy_loss(self.nets, batch, self.scalars)
         step = natural_step(
-            loss, metrics["kl"], self.parameters, target_kl, config.cg_damping, config.cg_max_steps
+            loss,
+            metrics["kl"],
+            self.parameters,
+            target_kl,
+            config.cg_damping,
+            config.cg_max_steps,
+            config.cg_residual_tolerance,
         )
         fraction, metrics = line_search(
             lambda: policy_loss(self.nets, batch, self.scalars),

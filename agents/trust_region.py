@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 Losses = tuple[Tensor, dict[str, Tensor]]  # the loss, and metrics with the divergence as ``kl``
-RESIDUAL_TOLERANCE = 1e-10  # of the squared norm: conjugate gradient stops early below it
 
 
 def natural_step(
@@ -21,6 +20,7 @@ def natural_step(
     target_kl: float,
     damping: float,
     max_steps: int,
+    tolerance: float = 1e-10,
 ) -> Tensor:
     """Return the step down the natural gradient that leads as far as to ``target_kl``.
 
@@ -33,6 +33,7 @@ def natural_step(
         target_kl: the divergence at the end of the step
         damping: added to the diagonal of the Fisher matrix
         max_steps: of conjugate gradient
+        tolerance: it ends where the squared residual is smaller
     """
     downhill = -_gradient(loss, parameters)
     kl_gradient = _gradient(kl, parameters, create_graph=True)
@@ -40,7 +41,7 @@ def natural_step(
     def fisher_product(vector: Tensor) -> Tensor:
         return _gradient(kl_gradient @ vector, parameters) + damping * vector
 
-    direction = conjugate_gradient(fisher_product, downhill, max_steps)
+    direction = conjugate_gradient(fisher_product, downhill, max_steps, tolerance)
     curvature = direction @ fisher_product(direction)
     return direction * (2 * target_kl / curvature).sqrt()
 
@@ -52,12 +53,17 @@ def _gradient(scalar: Tensor, parameters: list[nn.Parameter], create_graph: bool
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
-def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, max_steps: int) -> Tensor:
-    """Return an x with A x = b (approximately), where ``product(v)`` is A v and A > 0."""
+def conjugate_gradient(
+    product: Callable[[Tensor], Tensor], b: Tensor, max_steps: int, tolerance: float = 1e-10
+) -> Tensor:
+    """Return an x with A x = b (approximately), where ``product(v)`` is A v and A > 0.
+
+    It ends after ``max_steps``, or where the squared norm of b - A x is below ``tolerance``.
+    """
     x, residual = torch.zeros_like(b), b
     direction, squared = residual, residual @ residual
     for _ in range(max_steps):
-        if float(squared) < RESIDUAL_TOLERANCE:
+        if float(squared) < tolerance:
             break
         curvature = product(direction)
         step = squared / (direction @ curvature)

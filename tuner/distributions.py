@@ -59,7 +59,7 @@ def nearest(dimension: Dimension, value: Any) -> Any:
     if dimension.kind == "choice" or isinstance(value, bool):
         return None
     try:
-        number = parse_schedule(value)[0]
+        number = parse_schedule(value).initial
     except (TypeError, ValueError):
         return None
     if dimension.kind == "pow2":

@@ -15,7 +15,7 @@ from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import is_own
 from rltune.agents.registry import agent_class
-from rltune.agents.schedules import parse_schedule
+from rltune.agents.schedules import is_schedule, parse_schedule
 from rltune.export_sb3 import check_known
 from rltune.exported import Exportable, commented
 from rltune.sb3 import EnvFacts, look_at
@@ -88,6 +88,7 @@ def as_cleanrl(found: Exportable) -> str:
         else:
             flags |= _actor_critic(spec.agent, spec.config)
         said |= _REPLAY_SAID
+        said |= _SAC_SAID if spec.agent == "sac" else set()
     remarks = _remarks(spec.agent, spec.config, fixed, said, env)
     words = ["python", f"cleanrl/{script}"]
     for name, value in flags.items():
@@ -123,21 +124,22 @@ _REPLAY_SAID = {
     *("exploration_initial_eps", "exploration_final_eps", "exploration_fraction", "policy_delay"),
     *("target_update_interval", "target_policy_noise", "target_noise_clip", "ent_coef"),
 }
+_SAC_SAID = {"actor_learning_rate", "critic_learning_rate", "temperature_learning_rate"}
 
 
 def _ppo(config: Config) -> Flags:
-    rate, falls = parse_schedule(config["learning_rate"])
+    rate = parse_schedule(config["learning_rate"])
     flags: Flags = {
-        "learning_rate": rate,
-        "anneal_lr": falls,
+        "learning_rate": rate.initial,
+        "anneal_lr": rate.falls_to_zero,
         "num_envs": config["n_envs"],
         "num_steps": config["n_steps"],
         "gae_lambda": config["gae_lambda"],
         "num_minibatches": _minibatches(config),
         "update_epochs": config["n_epochs"],
         "norm_adv": bool(config["normalize_advantage"]),
-        "clip_coef": parse_schedule(config["clip_range"])[0],
-        "clip_vloss": parse_schedule(config["clip_range_vf"])[0] > 0,
+        "clip_coef": parse_schedule(config["clip_range"]).initial,
+        "clip_vloss": parse_schedule(config["clip_range_vf"]).initial > 0,
         "ent_coef": config["ent_coef"],
         "vf_coef": 2 * config["vf_coef"],  # CleanRL halves the value loss
         "max_grad_norm": config["max_grad_norm"] or math.inf,
@@ -159,7 +161,7 @@ def _replay(config: Config) -> Flags:
 
 def _dqn(config: Config) -> Flags:
     return {
-        "learning_rate": parse_schedule(config["learning_rate"])[0],
+        "learning_rate": parse_schedule(config["learning_rate"]).initial,
         **_replay(config),
         "target_network_frequency": config["target_update_interval"],
         "start_e": config["exploration_initial_eps"],
@@ -176,12 +178,16 @@ def _steps_an_update(config: Config) -> float:
 
 
 def _actor_critic(agent: str, config: Config) -> Flags:
-    rate = parse_schedule(config["learning_rate"])[0]
+    rate = parse_schedule(config["learning_rate"]).initial
     if agent == "sac":
         text = config["ent_coef"]
         learned = text.startswith("auto")
+        actor, critic = (
+            parse_schedule(config[f"{name}_learning_rate"] or config["learning_rate"]).initial
+            for name in ("actor", "critic")
+        )
         return {
-            **{"policy_lr": rate, "q_lr": rate, **_replay(config), "policy_frequency": 1},
+            **{"policy_lr": actor, "q_lr": critic, **_replay(config), "policy_frequency": 1},
             "target_network_frequency": config["target_update_interval"],
             "autotune": learned,
             **({} if learned else {"alpha": float(text)}),
@@ -225,15 +231,28 @@ def _remarks(agent: str, config: Config, fixed: Config, said: set[str], env: Env
                 "CleanRL makes one update at a time: here, an update each "
                 f"{every:.6g} env_steps comes in bursts each {config['train_freq']}"
             )
+    if agent == "sac" and config["ent_coef"].startswith("auto"):
+        shared = config["learning_rate"]
+        rate = config["temperature_learning_rate"] or shared
+        if rate != (config["critic_learning_rate"] or shared):
+            remarks.append(f"CleanRL's temperature learns at --q-lr; here its rate is {rate}")
     if agent == "sac" and config["ent_coef"].startswith("auto_"):
         remarks.append(f"CleanRL's temperature begins at 1; here ent_coef is {config['ent_coef']}")
     return remarks
 
 
 def _schedules(config: Config, agent: str) -> list[str]:
-    names = ("clip_range", "clip_range_vf") if agent == "ppo" else ("learning_rate",)
-    falling = [name for name in names if parse_schedule(config[name])[1]]
-    return [f"CleanRL keeps {name} at its first value; here it falls to 0" for name in falling]
+    names = ["clip_range", "clip_range_vf"] if agent == "ppo" else ["learning_rate"]
+    if agent == "sac":
+        names += ["actor_learning_rate", "critic_learning_rate"]
+    changing = {name: config[name] for name in names if is_schedule(config[name])}
+    rate = config["learning_rate"]
+    if agent == "ppo" and is_schedule(rate) and not parse_schedule(rate).falls_to_zero:
+        changing["learning_rate"] = rate
+    return [
+        f"CleanRL keeps {name} at its first value; here it is {value}"
+        for name, value in changing.items()
+    ]
 
 
 def _ppo_remarks(config: Config) -> list[str]:

@@ -16,7 +16,7 @@ from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import is_own, split_limit
 from rltune.agents.registry import agent_class
-from rltune.agents.schedules import parse_schedule
+from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
 from rltune.export_sb3 import check_known, python
 from rltune.exported import Exportable, commented
 from rltune.learners import RLLIB
@@ -50,7 +50,8 @@ _SAID_OF = {
     },
     "sac": {
         *("buffer_size", "learning_starts", "train_freq", "gradient_steps", "tau", "n_step"),
-        *("ent_coef", "target_entropy", "target_update_interval"),
+        *("ent_coef", "target_entropy", "target_update_interval", "actor_learning_rate"),
+        *("critic_learning_rate", "temperature_learning_rate"),
     },
 }
 # What RLlib does in its own way; said in a comment where ours is otherwise.
@@ -176,14 +177,21 @@ def _without_equal(agent: str, config: Config, env: EnvFacts) -> list[str]:
         found.append("frame_stack")
     if agent == "dqn" and config["distributional"] == "qr":
         found.append("distributional")
-    if agent == "ppo" and parse_schedule(config["clip_range"])[1]:
+    if agent == "ppo" and is_schedule(config["clip_range"]):
         found.append("clip_range")
     return found
 
 
-def _rate(spec: TrainSpec) -> Any:
-    start, falls = parse_schedule(spec.config["learning_rate"])
-    return [[0, start], [spec.total_timesteps, 0.0]] if falls else start
+def _rate(spec: TrainSpec, name: str = "learning_rate") -> Any:
+    """Return RLlib's learning rate: a number, or points of straight lines."""
+    value = spec.config[name] or spec.config["learning_rate"]
+    schedule = parse_schedule(value)
+    if schedule.kind == EXPONENTIAL:
+        raise UserError(f"RLlib knows straight lines alone, not {name} {value}.")
+    if not schedule.kind:
+        return schedule.initial
+    points = [[round(part * spec.total_timesteps), number] for part, number in schedule.points]
+    return points if points[0][0] == 0 else [[0, schedule.initial], *points]
 
 
 def _ppo(spec: TrainSpec) -> dict[str, Any]:
@@ -241,7 +249,7 @@ def _dqn(spec: TrainSpec) -> dict[str, Any]:
 
 
 def _sac(spec: TrainSpec) -> dict[str, Any]:
-    config, rate = spec.config, _rate(spec)
+    config = spec.config
     text, target = config["ent_coef"], config["target_entropy"]
     learned = text.startswith("auto")
     start = "1" if text == "auto" else text.removeprefix("auto_")
@@ -252,9 +260,9 @@ def _sac(spec: TrainSpec) -> dict[str, Any]:
         every = max(1, round(every * (1 if steps < 0 else config["train_freq"] / steps)))
     return {
         "lr": None,  # RLlib insists on it
-        "actor_lr": rate,
-        "critic_lr": rate,
-        "alpha_lr": rate if learned else 0.0,
+        "actor_lr": _rate(spec, "actor_learning_rate"),
+        "critic_lr": _rate(spec, "critic_learning_rate"),
+        "alpha_lr": _rate(spec, "temperature_learning_rate") if learned else 0.0,
         "initial_alpha": float(start),
         "target_entropy": target if target == "auto" else float(target),
         "target_network_update_freq": every if every > 1 else 0,

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import find_spec, is_own, split_limit
-from rltune.agents.schedules import parse_schedule
+from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
 from rltune.exported import Exportable, commented
-from rltune.sb3 import AGENTS, NOISES, Code, Translation, is_linear, look_at, translate
+from rltune.sb3 import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.training_loop import TrainSpec
 
 Wrapper = tuple[str, dict[str, Any]]
@@ -78,6 +78,11 @@ def as_zoo(found: Exportable) -> str:
     if words.normalize:
         everything = words.normalize == {"norm_obs": True, "norm_reward": True}
         values["normalize"] = everything or python(words.normalize)
+    for name, value in words.arguments.items():
+        if is_schedule(value) and not parse_schedule(value).falls_to_zero:
+            raise UserError(
+                f"rl-zoo3 knows lin_X alone, a line to 0, not {name} {value}; --to sb3 does it."
+            )
     # None is not for schedules there, and it is the default of whatever may be None.
     values |= {name: value for name, value in words.arguments.items() if value is not None}
     if "replay_buffer_kwargs" in values:
@@ -109,9 +114,10 @@ def as_sb3(found: Exportable) -> str:
             f"env.save({python(name + '-normalization.pkl')})  # VecNormalize.load reads it"
         )
     head = [f"TIMESTEPS = {spec.total_timesteps:_}", f"SEED = {spec.seed}"]
-    linear: list[str] = []
-    if any(is_linear(value) for value in words.arguments.values()):
-        linear = ["def linear(start):", "    return lambda remaining: remaining * start", "", ""]
+    used = [value.partition("(")[0] for value in map(python, words.arguments.values())]
+    linear = [
+        line for name, text in _SCHEDULES.items() if name in used for line in text.splitlines()
+    ]
     main = ['if __name__ == "__main__":', *(f"    {line}" if line else "" for line in body)]
     lines = [*_imports(spec, words), "", *head, "", "", *linear, *main]
     return commented([*found.header, *_remarks(found, words)]) + "\n".join(lines) + "\n"
@@ -190,12 +196,53 @@ def _make_model(words: Translation) -> list[str]:
     ]
 
 
+# Functions of a script: each gives one of what remains of the training.
+_SCHEDULES = {
+    "linear": """\
+def linear(start):
+    return lambda remaining: remaining * start
+
+
+""",
+    "exponential": """\
+def exponential(start, end):
+    return lambda remaining: end * (start / end) ** remaining
+
+
+""",
+    "piecewise": """\
+def piecewise(points):
+    def value(remaining):
+        done, before = 1 - remaining, points[0]
+        for after in points:
+            if done < after[0] > before[0]:
+                rest = (after[0] - done) / (after[0] - before[0])
+                return after[1] + (before[1] - after[1]) * min(1, rest)
+            before = after
+        return before[1]
+
+    return value
+
+
+""",
+}
+
+
+def _schedule(text: str) -> str:
+    schedule = parse_schedule(text)
+    if schedule.falls_to_zero:
+        return f"linear({schedule.initial!r})"
+    if schedule.kind == EXPONENTIAL:
+        return f"exponential({schedule.initial!r}, {schedule.values[-1]!r})"
+    return f"piecewise({list(schedule.points)!r})"
+
+
 def python(value: Any) -> str:
     """Return a value as Python; dicts as calls of dict, since that is how rl-zoo3 writes them."""
     if isinstance(value, dict):
         return f"dict({', '.join(f'{name}={python(one)}' for name, one in value.items())})"
-    if is_linear(value):
-        return f"linear({parse_schedule(value)[0]!r})"
+    if is_schedule(value):
+        return _schedule(value)
     if isinstance(value, str) and not isinstance(value, Code):
         return json.dumps(value)
     return 'float("inf")' if value == math.inf else repr(value)

@@ -182,7 +182,7 @@ def unit(dimension: Dimension, value: Any) -> float:
     A schedule counts as its first value.
     """
     internal = dimension.internal
-    number = float(parse_schedule(value)[0])
+    number = parse_schedule(value).initial
     number = min(max(number, dimension.low), dimension.high)
     if dimension.kind == "pow2":
         x = math.log2(number)

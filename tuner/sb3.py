@@ -7,7 +7,7 @@ dropped: what SB3 (and sb3-contrib, for TRPO) has no equal for is refused while 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
-from rltune.agents.schedules import LINEAR, parse_schedule
+from rltune.agents.schedules import is_schedule, value_at
 
 if TYPE_CHECKING:
     import gymnasium
@@ -26,6 +26,7 @@ _ON_POLICY = ("a2c", "ppo", "trpo")
 _ACTIVATIONS = {"tanh": "nn.Tanh", "relu": "nn.ReLU", "elu": "nn.ELU", "silu": "nn.SiLU"}
 ATARI_FRAMES = 4
 _RMSPROP_ALPHA = 0.99  # the only one that A2C's own switch knows
+ADAM_BETAS = (0.9, 0.999)  # torch's
 
 # Hyperparameters with the same name and meaning.
 _ROLLOUT = ("learning_rate", "n_steps", "gamma", "gae_lambda", "normalize_advantage")
@@ -51,6 +52,7 @@ _OTHERWISE = {
     *("n_envs", "normalize_observations", "normalize_rewards", "net_arch", "activation"),
     *("weight_init", "log_std_init", "optimizer", "optimizer_eps", "encoder", "frame_stack"),
     *("vectorization", "use_sde", "sde_sample_freq", "train_freq", "gradient_steps", "n_step"),
+    *("adam_beta1", "adam_beta2"),
 }
 _OTHERWISE_OF = {
     "a2c": {"max_grad_norm"},
@@ -118,7 +120,7 @@ class Translation:
         policy: "MlpPolicy", "CnnPolicy" or "MultiInputPolicy"
         n_envs: parallel environments
         normalize: what `VecNormalize` shall normalise; empty: nothing
-        arguments: of the class; ``lin_X`` is a schedule from X to 0
+        arguments: of the class; among them may be schedules (`rltune.agents.schedules`)
         policy_kwargs: of the network; classes of torch are `Code`
         noise: type and standard deviation of what explores; None: there is none
         frame_stack: frames that `VecFrameStack` stacks; 0: none
@@ -352,7 +354,7 @@ def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict
     if env.mixed:
         found["features_extractor_kwargs"] = {"cnn_output_dim": NatureCNN.size}
     if config["optimizer"] == "adam":
-        found["optimizer_kwargs"] = {"eps": config["optimizer_eps"]}
+        found["optimizer_kwargs"] = {"eps": config["optimizer_eps"], **_betas(config)}
     elif agent != "a2c" or config["rms_alpha"] != _RMSPROP_ALPHA:
         found["optimizer_class"] = Code("th.optim.RMSprop")
         found["optimizer_kwargs"] = {
@@ -366,12 +368,18 @@ def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict
     return found
 
 
+def _betas(config: Mapping[str, Any]) -> dict[str, Any]:
+    betas = config["adam_beta1"], config["adam_beta2"]
+    return {} if betas == ADAM_BETAS else {"betas": betas}
+
+
 def _notes(agent: str, config: Mapping[str, Any], env: EnvFacts) -> list[str]:
     notes = []
     if env.mixed and config["normalize_observations"]:
         notes.append("SB3 normalises what is a Box; here, what is Discrete was normalised, too")
     learned = agent == "sac" and str(config["ent_coef"]).startswith("auto")
-    if learned and (config["optimizer"] != "adam" or config["optimizer_eps"] != 1e-8):
+    plain = config["optimizer"] == "adam" and config["optimizer_eps"] == 1e-8
+    if learned and not (plain and not _betas(config)):
         notes.append("SB3's temperature is learned by Adam with eps 1e-8, whatever the optimizer")
     if config["vectorization"] in ("native", "envpool"):
         notes.append(f"the environments were stepped by {config['vectorization']}")
@@ -395,18 +403,9 @@ def arguments(
     return made, {**found, "policy_kwargs": policy}
 
 
-def linear(start: float) -> Callable[[float], float]:
-    """Return SB3's form of a schedule from ``start`` to 0."""
-    return lambda remaining: remaining * start
-
-
-def is_linear(value: object) -> bool:
-    """Return whether an argument is a schedule to 0."""
-    return isinstance(value, str) and value.startswith(LINEAR)
-
-
 def _scheduled(value: Any) -> Any:
-    return linear(parse_schedule(value)[0]) if is_linear(value) else value
+    """Return SB3's form of a schedule: a function of what remains of the training."""
+    return (lambda remaining: value_at(value, 1 - remaining)) if is_schedule(value) else value
 
 
 def _object(value: Any) -> Any:

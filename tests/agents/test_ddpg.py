@@ -157,7 +157,7 @@ def test_values_bootstrap_at_time_limits_only(agent: Any) -> None:
         prepare = algorithm.minibatches.of if agent is SAC else algorithm._transitions
         batch = prepare(memory.sample(8, algorithm.generator))
         zero = torch.zeros(())
-        hyper = sac.Scalars(zero, zero) if agent is SAC else algorithm.scalars
+        hyper = sac.Scalars(zero, zero, zero + 1) if agent is SAC else algorithm.scalars
         value, _ = loss(algorithm.nets, batch, hyper)
         assert value.item() == pytest.approx(len(networks) / 2 * factor * (3 - target) ** 2)
 

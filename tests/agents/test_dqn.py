@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rltune.agents.dqn import DQN, Scalars, dqn_loss
 from rltune.agents.dqn_config import DQNConfig
 from rltune.agents.lessons import Lesson
 from rltune.agents.prioritised import PrioritisedMemory
-from rltune.agents.q_networks import NoisyLinear, QuantileReturns
+from rltune.agents.q_networks import NoisyLinear, QuantileReturns, Returns
 from rltune.agents.replay import Batch
 from torch import Tensor
 
@@ -493,3 +494,42 @@ def test_updates_are_those_of_sb3(changes: dict[str, Any]) -> None:
     assert memory.truncated.any()
     assert memory.terminated.any()
     assert len(compared) == total // config.train_freq - 50 // config.train_freq
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, {0.0: 1.0, 0.05: 0.525, 0.1: 0.05, 0.9: 0.05}),
+        ({"epsilon_decay_steps": 400}, {0.0: 1.0, 0.05: 1 - 0.95 * 0.125, 0.8: 0.05}),
+        (
+            {"exploration_schedule": "exponential", "exploration_decay_steps": 400},
+            {0.05: 0.05 + 0.95 * math.exp(-0.125), 0.8: 0.05 + 0.95 * math.exp(-2)},
+        ),
+        ({"exploration_schedule": "exponential"}, {0.05: 0.05 + 0.95 * math.exp(-0.5)}),
+    ],
+)
+def test_epsilon_falls_by_the_part_of_the_training_or_by_steps(
+    config: dict[str, Any], expected: dict[float, float]
+) -> None:
+    algorithm = Agent("dqn", "CartPole-v1", config, total_timesteps=1000).algorithm
+    assert isinstance(algorithm, DQN)
+    for progress, epsilon in expected.items():
+        algorithm.env_steps = round(1000 * progress)
+        assert algorithm._epsilon_at(progress) == pytest.approx(epsilon)
+
+
+def test_squared_errors_and_scaled_rewards() -> None:
+    made = Agent(
+        "dqn", "CartPole-v1", {"td_loss": "squared", "reward_scale": 3.0}, total_timesteps=100
+    )
+    algorithm: Any = made.algorithm
+    error = torch.tensor([-7.0, 0.5])
+    losses = Returns().losses(torch.zeros(2, 1), error, algorithm.scalars.huber_delta)
+    torch.testing.assert_close(losses, 0.5 * error**2)
+    zeros = torch.zeros(2, 4)
+    batch = Batch(zeros, torch.zeros(2).long(), torch.tensor([1.0, 2.0]), zeros, torch.zeros(2))
+    torch.testing.assert_close(algorithm.lessons.of(batch).target, torch.tensor([3.0, 6.0]))
+    with pytest.raises(UserError, match="not for distributional c51"):
+        Agent(
+            "dqn", "CartPole-v1", {"td_loss": "squared", "distributional": "c51"}, total_timesteps=1
+        )

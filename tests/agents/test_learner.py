@@ -77,3 +77,25 @@ def test_a_target_follows() -> None:
     target.follow(learner, 1.0)
     assert torch.equal(target.module.weight, net.weight)
     assert not any(p.requires_grad for p in target.module.parameters())
+
+
+def test_adams_betas_and_clipping_by_value_are_those_of_torch() -> None:
+    ours, theirs = network(), network()
+    config = make_config(
+        AgentConfig,
+        {"adam_beta1": 0.5, "beta2": 0.9, "max_grad_value": 0.05, "max_grad_norm": 0.12},
+    )
+    learner = Learner(ours, config)
+    reference = torch.optim.Adam(theirs.parameters(), lr=1e-2, betas=(0.5, 0.9), eps=1e-5)
+    x = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))
+    for _ in range(5):
+        norm = learner.step((ours(x) - 3).square().mean(), 1e-2)
+        reference.zero_grad()
+        (theirs(x) - 3).square().mean().backward()
+        whole = torch.cat([p.grad.reshape(-1) for p in theirs.parameters() if p.grad is not None])
+        torch.testing.assert_close(norm, whole.norm())  # before clipping
+        nn.utils.clip_grad_value_(theirs.parameters(), 0.05)
+        assert float(nn.utils.clip_grad_norm_(theirs.parameters(), 0.12)) > 0.12
+        reference.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

@@ -16,7 +16,9 @@ from rltune.agents.sac import SAC, Scalars, actor_loss, critic_loss
 
 SMALL: dict[str, Any] = {"net_arch": [16, 16], "batch_size": 32, "learning_starts": 0}
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
-HYPER = Scalars(ent_coef=torch.tensor(0.3), target_entropy=torch.tensor(-1.0))
+HYPER = Scalars(
+    torch.tensor(0.3), target_entropy=torch.tensor(-1.0), reward_scale=torch.tensor(1.0)
+)
 
 
 def make(action: Any = None, **config: Any) -> SAC:

@@ -62,3 +62,19 @@ def test_the_line_search_gives_up_where_no_step_helps(step: float) -> None:
     assert fraction == 0.0
     assert metrics["kl"] == 0.0
     assert x.item() == 0.0
+
+
+def test_conjugate_gradient_ends_at_its_tolerance() -> None:
+    products = 0
+
+    def product(vector: torch.Tensor) -> torch.Tensor:
+        nonlocal products
+        products += 1
+        return torch.arange(1.0, 9.0) * vector
+
+    for tolerance, most in ((1e-10, 8), (1.0, 3)):
+        products = 0
+        x = conjugate_gradient(product, torch.ones(8), 40, tolerance)
+        assert products <= most
+        residual = torch.ones(8) - torch.arange(1.0, 9.0) * x
+        assert float(residual @ residual) < 2 * tolerance

@@ -222,6 +222,7 @@ def hyperparameter_help(agent: str) -> str:
     import textwrap
 
     from rltune.agents.config import hyperparameters
+    from rltune.agents.schedules import EXAMPLES
     from rltune.learners import config_class
     from rltune.presets import environments, presets
 
@@ -230,6 +231,7 @@ def hyperparameter_help(agent: str) -> str:
         flag = f"  --{parameter.name.replace('_', '-')} {_shown(parameter.default)}"
         facts = f"{parameter.help} {_range(parameter)}".strip()
         lines += textwrap.wrap(facts, 100, initial_indent=f"{flag:<34}", subsequent_indent=" " * 34)
+    lines.append(f"\na schedule is {EXAMPLES} (docs/agents.md)")
     known = environments(presets(agent))
     if known:
         lines.append(f"\npresets of {agent}, and the environments that they are for:")
@@ -251,5 +253,5 @@ def _range(parameter: Hyperparameter) -> str:
     if parameter.low is None or parameter.high is None:
         return ""
     scale = "" if parameter.scale == "uniform" else f", {parameter.scale}"
-    schedule = "; or lin_X: linear to 0" if parameter.schedule else ""
+    schedule = "; or a schedule" if parameter.schedule else ""
     return f"[{parameter.low:g} to {parameter.high:g}{scale}{schedule}]"

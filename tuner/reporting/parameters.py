@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rltune.agents.schedules import first_value
 from rltune.formats import plural, setting
 from rltune.importance import TITLES
 from rltune.reporting.charts import (
@@ -267,7 +268,7 @@ def _numbers(
     column: pd.Series[Any], about: Mapping[str, Any]
 ) -> tuple[list[float], dict[int, str] | None]:
     """Return values to draw; choices as whole numbers, with what the numbers mean."""
-    values = _start_values(column)
+    values = column if "choice" in about else _start_values(column)
     numeric = values.map(_number)  # pandas 2's to_numeric drops the last digits of texts
     if "choice" not in about and numeric.notna().sum() == values.notna().sum():
         return numeric.tolist(), None
@@ -307,7 +308,7 @@ def _start_values(column: pd.Series[Any]) -> pd.Series[Any]:
     """Return the column with schedules (lin_1e-3) as the value that they begin with."""
     if pd.api.types.is_numeric_dtype(column):
         return column
-    return column.map(lambda v: v.removeprefix("lin_") if isinstance(v, str) else v)
+    return column.map(first_value)
 
 
 def _is_log(about: Mapping[str, Any]) -> bool:

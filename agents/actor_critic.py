@@ -1,0 +1,46 @@
+"""What DDPG, TD3 and SAC have in common beside their networks: rates, rewards and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.schedules import value_at
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig(OffPolicyConfig):
+    """The hyperparameters of agents that learn an actor and critics from replayed transitions."""
+
+    actor_learning_rate: float | str = hp(
+        0.0, low=1e-5, high=1e-2, scale="log", schedule=True, help="the actor's; 0: learning_rate"
+    )
+    critic_learning_rate: float | str = hp(
+        0.0, low=1e-5, high=1e-2, scale="log", schedule=True, help="the critics'; 0: learning_rate"
+    )
+    reward_scale: float = hp(
+        1.0, low=0.01, high=100, scale="log", help="what rewards are multiplied with"
+    )
+    td_loss: str = hp(
+        "squared",
+        choices=("squared", "huber"),
+        help="of the critics' errors; huber: those beyond 1 count linearly",
+    )
+
+
+def huber(error: Tensor) -> Tensor:
+    """Return the square of each error, and beyond 1 its tangent (Huber 1964)."""
+    size = error.abs()
+    near = size.clamp(max=1.0)
+    return near * (2 * size - near)
+
+
+TD_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"squared": torch.square, "huber": huber}
+
+
+def learning_rate_of(own: float | str, shared: float | str, progress: float) -> float:
+    """Return the ``own`` learning rate of a network, or where that is 0 the ``shared`` one."""
+    return value_at(own or shared, progress)
