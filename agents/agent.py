@@ -123,6 +123,12 @@ class Evaluation:
         return {**columns, **self.metrics}
 
 
+def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:
+    """Raise a UserError for a return of NaN; a policy that has come to nothing gives NaN, too."""
+    if any(math.isnan(one.episode_return) for one in episodes) and np.isfinite(action).all():
+        raise UserError(f"environment {envs.name!r}: step() gave a reward of NaN or None")
+
+
 def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
     """Run so many episodes and close the environments.
 
@@ -130,6 +136,9 @@ def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int
         envs: fresh ones; their seed decides about the starts
         act: observations (n_envs, ...), and where they are the first of an episode -> actions
         episodes: how many; the first ones that began, so that short ones are not preferred
+
+    Raises:
+        UserError: the environment answered an action with a reward that is none.
     """
     started = time.perf_counter()
     results: dict[int, Finished] = {}
@@ -137,7 +146,9 @@ def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int
         obs = envs.reset()
         begins: Array = np.ones(envs.n_envs, np.bool_)
         while len(results) < episodes:
-            step = envs.step(act(obs, begins))
+            action = act(obs, begins)
+            step = envs.step(action)
+            _check_returns(envs, action, step.episodes)
             obs, begins = step.obs, step.terminated | step.truncated
             results.update(
                 {
@@ -479,6 +490,8 @@ class Agent:
     ) -> Evaluation:
         """Run episodes on environments of their own; training is not touched.
 
+        Where their return is NaN, so are the policy's actions: the agent has diverged.
+
         Args:
             episodes: how many
             seed: episode k starts from a seed made of this and k; by default of the agent's own
@@ -496,7 +509,10 @@ class Agent:
         def act(obs: Array, begins: Array) -> Array:
             return recall.act(recall.seen(self.normalised(obs), begins), explore=explores)
 
-        return run_episodes(envs, act, episodes)
+        found = run_episodes(envs, act, episodes)
+        if math.isnan(found.mean):
+            self._progress.diverged = f"actions of NaN at {self.env_steps:,} env_steps"
+        return found
 
     def _explorer(self, seed: int) -> Algorithm[Any]:
         """Return a copy of the algorithm whose noise is drawn from a seed of its own."""

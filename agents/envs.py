@@ -123,6 +123,7 @@ class Envs:
         if vectorization not in BACKENDS:
             raise unknown("vectorization", vectorization, BACKENDS)
         atari = is_atari(env) if atari is None else atari
+        self.name = env
         self.n_envs = n_envs
         self.seed = seed
         self.frame_skip = FRAME_SKIP if atari else 1

@@ -7,6 +7,8 @@ import errno
 import os
 from collections.abc import Iterable
 
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class UserError(Exception):
     """One clear sentence for the user: where, what is wrong, what to write instead.
@@ -37,8 +39,7 @@ def storage_error(
 
     ``flag`` is the one that says where to write.
     """
-    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if error.errno in full:
+    if error.errno in DISK_IS_FULL:
         reason, remedy = "the disk is full", f"free some space, or choose another {flag}."
     elif error.errno in (errno.EACCES, errno.EPERM):
         reason, remedy = "no permission", f"choose a {flag} that you may write to."

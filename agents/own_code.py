@@ -14,7 +14,7 @@ import inspect
 import os
 import re
 import sys
-import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -133,21 +133,56 @@ def _is_the_users(module_name: str) -> bool:
     return not _is_installed(Path(file).resolve())
 
 
-def place_in_own_code(traceback: str) -> str:
+def place_in_own_code(text: str) -> str:
     """Return where a traceback was last in the user's own code: "mine.py, line 9", or ""."""
-    ours = Path(__file__).resolve().parent, Path(sys.modules["rltune"].__path__[0]).resolve()
-    for file, line in reversed(re.findall(r'File "([^"<]+)", line (\d+)', traceback)):
-        place = Path(file)
-        if not _is_installed(place) and not any(place.is_relative_to(one) for one in ours):
-            return f"{place.name}, line {line}"
+    for file, line in reversed(_frames(text)):
+        if not _is_installed(Path(file)) and not _is_rltune(Path(file)):
+            return f"{Path(file).name}, line {line}"
     return ""
+
+
+def fault(error: BaseException) -> str:
+    """Return what the user's code, or an environment's, raised and where, or "" if none did.
+
+    An exit counts where that code itself asked for it.
+    """
+    text = "".join(traceback.format_exception(error))
+    frames = _frames(text)
+    if isinstance(error, SystemExit):
+        if not frames or not place_in_own_code(text) or _is_rltune(Path(frames[-1][0])):
+            return ""
+        what = f"sys.exit({'' if error.code is None else repr(error.code)}) was called"
+    else:
+        said = (str(error).splitlines() or [""])[0][:200]
+        what = f"{type(error).__name__}{': ' if said else ''}{said}"
+    place = place_in_own_code(text) or _place_in_environment(frames)
+    return place and f"{place}: {what}"
+
+
+def _place_in_environment(frames: list[tuple[str, str]]) -> str:
+    """Return where an installed environment was when it failed, or "": called by us, it is last."""
+    ours = [i for i, (file, _) in enumerate(frames) if _is_rltune(Path(file))]
+    if not ours or ours[-1] == len(frames) - 1:
+        return ""
+    if Path(frames[ours[-1]][0]).name not in ("make_env.py", "vectorization.py"):
+        return ""
+    file, line = frames[-1]
+    return f"the environment's {Path(file).name}, line {line}"
+
+
+def _frames(text: str) -> list[tuple[str, str]]:
+    """Return the files and lines of a traceback, the innermost last."""
+    return re.findall(r'File "([^"<]+)", line (\d+)', text)
+
+
+def _is_rltune(place: Path) -> bool:
+    folders = Path(__file__).resolve().parent, Path(sys.modules["rltune"].__path__[0]).resolve()
+    return any(place.is_relative_to(folder) for folder in folders)
 
 
 def _is_installed(place: Path) -> bool:
     """Whether a file is part of Python or of an installed package."""
-    paths = sysconfig.get_paths()
-    folders = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib")]
     return bool(
         {"site-packages", "dist-packages"} & set(place.parts)
-        or any(place.is_relative_to(folder) for folder in folders)
+        or place.is_relative_to(Path(os.__file__).resolve().parent)
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
+from rltune.agents.own_code import fault
 from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config
 from rltune.masking import masked_text
@@ -139,6 +140,10 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         """Run one iteration; what only the user can mend is handed over instead of raised."""
         try:
             return {PAYLOAD: self._next()}
+        except SystemExit as error:
+            if said := fault(error):  # an environment's or an agent's, not Ray's
+                raise RuntimeError(said) from error
+            raise
         except UserError as error:
             if isinstance(error, StorageError) or isinstance(error.__cause__, OSError):
                 raise  # the next try may do better
@@ -234,7 +239,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             "node": platform.node(),
             **chunk.metrics,
         }
-        if evaluation is not None:
+        # Whose actions are NaN shows in the evaluation at times, not yet in what was learned.
+        diverged = chunk.diverged or agent.diverged
+        if evaluation is not None and not diverged:
             row.update(evaluation.row())
             state.evaluations.append(metric_of(row, task["metric"]))
         evaluations = state.evaluations
@@ -251,12 +258,12 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 for episode in chunk.episodes
             ],
             objective=objective_of(evaluations, task["objective"])
-            if evaluation is not None
+            if evaluation is not None and not diverged
             else None,
             objective_mean=sum(evaluations) / len(evaluations) if evaluations else None,
-            finished=finished and not chunk.diverged,
+            finished=finished and not diverged,
             stop_reason=chunk.stop_reason,
-            diverged=chunk.diverged,
+            diverged=diverged,
             out_of_time=out_of_time,
         )
 

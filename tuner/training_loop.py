@@ -42,6 +42,12 @@ MAX_STEPS_PER_ITERATION = 10_000
 SECONDS_PER_CALL = 0.5  # how long the progress bar and Ctrl-C wait at most, updates aside
 CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
 LAST, BEST = "last.pt", "best.pt"  # the checkpoints; only a resume of the last one needs its memory
+# Seconds after Ctrl-C at which a long step, update or evaluation is abandoned, its work lost.
+PATIENCE = 2.0
+
+
+class _Abandoned(BaseException):
+    """What was under way when Ctrl-C came took too long; no handler in between may stop this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,6 +348,9 @@ class _Training:
         self.tracker = Tracker(run, spec, warn=self.progress.note)
         self.last: Evaluation | None = None
         self.interrupted = False
+        self.may_be_cut = False  # after Ctrl-C: this part of an iteration is not waited for
+        self.abandoned = False  # it was cut: only the last checkpoint counts
+        self.saved_steps = agent.env_steps
         self.warned = False  # that evaluations are cut off
         self.saved_at, self.save_cost = time.monotonic(), 0.0
 
@@ -393,28 +402,37 @@ class _Training:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Turn the first Ctrl-C, or SIGTERM, into a clean stop."""
+        """Turn the first Ctrl-C, or SIGTERM, into a clean stop within `PATIENCE`."""
 
         def stop(signum: int, frame: FrameType | None) -> None:
             self.interrupted = True
             self.progress.note("stopping; press Ctrl-C again to stop at once")
-            restore()
+            signal.signal(signal.SIGINT, before[0])
+            signal.signal(signal.SIGTERM, before[1])
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
-        signals = (signal.SIGINT, signal.SIGTERM)
+        def abandon(signum: int, frame: FrameType | None) -> None:
+            if self.may_be_cut:
+                raise _Abandoned
+
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         try:
-            before = [signal.signal(one, stop) for one in signals]
+            before = [
+                signal.signal(one, abandon if one is signal.SIGALRM else stop) for one in signals
+            ]
         except ValueError:  # not the main thread: then whoever runs us handles them
             yield
             return
-
-        def restore() -> None:
-            for one, handler in zip(signals, before, strict=True):
-                signal.signal(one, handler)
-
         try:
             yield
+        except _Abandoned:
+            self.abandoned = True
+            self.progress.note("what was under way takes long; the last checkpoint has the rest")
         finally:
-            restore()
+            if self.interrupted:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            for one, handler in zip(signals, before, strict=True):
+                signal.signal(one, handler)
 
     def _iterate(self) -> None:
         """Train up to the next point, evaluate if it is time for it, record and save."""
@@ -423,10 +441,12 @@ class _Training:
         before, started = agent.env_steps, time.perf_counter()
         # The last rollout may have gone beyond the point: the next one counts from there.
         point, evaluate_at = spec.next_point(before), spec.next_evaluation(before)
+        self.may_be_cut = True
         chunk = self._learn(point)
         evaluation = None
         if not agent.diverged and (agent.finished or chunk.env_steps >= evaluate_at):
             evaluation = agent.evaluate(spec.eval_episodes, mode=spec.eval_mode)
+        self.may_be_cut = False
         state.iteration += 1
         state.seconds += time.perf_counter() - started
         row = self._row(chunk, evaluation, before)
@@ -512,13 +532,15 @@ class _Training:
         self.agent.extra = dict(vars(self.state))
         keeps = name == LAST and (self.spec.save_replay_buffer or not self.agent.replays)
         self.agent.save(self.run_dir.path / "checkpoints" / name, memory=keeps)
+        if name == LAST:
+            self.saved_steps = self.agent.env_steps
         self.saved_at = time.monotonic()
         self.save_cost = self.saved_at - started
 
     def _result(self) -> TrainResult:
         return TrainResult(
             path=self.run_dir.path,
-            env_steps=self.agent.env_steps,
+            env_steps=self.saved_steps if self.abandoned else self.agent.env_steps,
             seconds=self.state.seconds,
             last_return=self.last.mean if self.last else None,
             last_success_rate=self.last.success_rate if self.last else None,
@@ -526,7 +548,7 @@ class _Training:
             best_env_steps=self.state.best_env_steps,
             stop_reason=self.agent.stop_reason,
             diverged=self.agent.diverged,
-            interrupted=self.interrupted and not self.agent.finished,
+            interrupted=self.abandoned or (self.interrupted and not self.agent.finished),
         )
 
 
@@ -560,13 +582,17 @@ def print_result(result: TrainResult, say: Callable[[str], None] = print) -> Non
     if result.best_return is not None:
         say(f"Best evaluation: {result.best_return:.6g} at {result.best_env_steps:,} env_steps.")
     say("")
-    say(f"  {path}/checkpoints/last.pt   the agent as it is now")
+    has_last = (result.path / "checkpoints" / "last.pt").exists()
+    if has_last:
+        say(f"  {path}/checkpoints/last.pt   the agent as it is now")
     if result.best_return is not None:
         say(f"  {path}/checkpoints/best.pt   the agent of the best evaluation")
     say(f"  {path}/history, episodes     the curves (parquet)")
     say("")
     if result.interrupted:
         say(f"  rltune resume {path}")
+    if not has_last:
+        return
     say(f"  rltune eval {path}/checkpoints/last.pt --episodes 100")
     say(f"  rltune play {path}/checkpoints/last.pt")
 

@@ -22,7 +22,6 @@ from rltune.agents.errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TRACEBACK = "RLTUNE_TRACEBACK"  # set: errors of damaged files keep their tracebacks
 MAX_YAML = 400_000  # characters; PyYAML reads about 50,000 a second
 MAX_VALUES = 1_000_000  # of a YAML file with its aliases written out
 MAX_ROWS = 100_000_000  # of a Parquet file
@@ -39,12 +38,10 @@ def reading(what: str | os.PathLike[str]) -> Iterator[None]:
     except (UserError, PermissionError, BrokenPipeError):
         raise
     except Exception as error:
-        if os.environ.get(TRACEBACK):
-            raise
         said = (str(error).strip().splitlines() or [""])[0][:200]
         raise UserError(
             f"{os.fspath(what)} is damaged, or not as rltune writes it: {type(error).__name__}"
-            f"{': ' if said else ''}{said} ({TRACEBACK}=1 shows where)"
+            f"{': ' if said else ''}{said} (--traceback shows where)"
         ) from error
 
 

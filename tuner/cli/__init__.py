@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rltune import __version__
 from rltune.agents.errors import UserError
+from rltune.cli.complaint import GONE, complaint, folder_is_gone
+from rltune.cli.output import flush_output, silence_output, watch_output
 
 # Modules; some hold several commands.
 COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
     "export", "replay", "space", "jobs", "fetch", "stop",
 )  # fmt: skip
+TRACEBACK = "--traceback"
 # They read what may be damaged, or come from anybody.
 READERS = ("show", "report", "importances", "export", "compare", "replay", "dashboard")
 
@@ -41,6 +44,10 @@ def make_parser() -> Parser:
         description="Tune reinforcement-learning agents, and get an answer that you can trust.",
         epilog="Start with: rltune run ppo --env CartPole-v1 --time-limit 5m",
     )
+    # Taken out before the rest is parsed: it may stand anywhere, beside the hyperparameters, too.
+    parser.add_argument(
+        TRACEBACK, action="store_true", help="with an error, where it came from, too"
+    )
     parser.add_argument("--version", action="version", version=f"rltune {__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name in COMMANDS:
@@ -50,6 +57,9 @@ def make_parser() -> Parser:
 
 def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Run the command; of those that only read a run, no damage to it ends in a traceback."""
+    if folder_is_gone():
+        raise UserError(GONE)
+    watch_output(exact=args.command == "export" or getattr(args, "json", False))
     if args.command not in READERS:
         return int(args.main(args, extra) or 0)
     from rltune.untrusted import reading
@@ -66,31 +76,40 @@ def _printable(text: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 a user's mistake, 130 interrupted."""
     started = time.time()
+    words = list(sys.argv[1:] if argv is None else argv)
+    tells_all = TRACEBACK in words
     try:
         parser = make_parser()
-        args, extra = parser.parse_known_args(argv)
+        args, extra = parser.parse_known_args([word for word in words if word != TRACEBACK])
         args.started = started
         if args.command is None:
             parser.print_help()
             return 0
-        return _run(args, extra)
-    except UserError as error:
-        print(f"rltune: {_printable(str(error))}", file=sys.stderr)
-        return 2
-    except PermissionError as error:
-        print(
-            f"rltune: {error.filename or error}: no permission; see who owns it.", file=sys.stderr
-        )
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
-            raise
-        said = (str(error).splitlines() or ["it is full"])[0]
-        print(f"rltune: the memory does not hold what was asked for: {said}", file=sys.stderr)
-        return 2
+        code = _run(args, extra)
+        if sys.stdout is not None:  # closed by who has started us
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # `rltune show RUN | head`: the reader has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and _is_ours(error):
+            raise
+        said = complaint(error)
+        if isinstance(error, BrokenPipeError) and said is None:
+            # `rltune show RUN | head`: the reader has seen enough.
+            silence_output()
+            return 0
+        if said is None:
+            raise
+        if tells_all:
+            traceback.print_exc()
+        print(f"rltune: {_printable(said)}", file=sys.stderr)
+        flush_output()
+        return 2
+
+
+def _is_ours(end: SystemExit) -> bool:
+    """Tell an end that rltune itself wanted, after --help or a signal, from one by other code."""
+    from rltune.agents.own_code import fault
+
+    return not fault(end)

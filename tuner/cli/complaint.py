@@ -1,0 +1,41 @@
+"""What the command line says of an exception, in one sentence."""
+
+from __future__ import annotations
+
+import os
+
+from rltune.agents.errors import DISK_IS_FULL, UserError
+
+SEE_ALL = "--traceback shows all of it"
+GONE = "the folder that you are in is gone; cd to another one."
+
+
+def complaint(error: BaseException) -> str | None:
+    """Return the sentence for an exception; None for a fault of rltune's own."""
+    if isinstance(error, UserError):
+        return str(error)
+    from rltune.agents.own_code import fault
+
+    if said := fault(error):
+        return f"{said}; {SEE_ALL}."
+    if isinstance(error, FileNotFoundError) and folder_is_gone():
+        return GONE
+    if isinstance(error, PermissionError):
+        return f"{error.filename or error}: no permission; see who owns it."
+    if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
+        return f"{error.filename or 'a file'} can't be written: the disk is full."
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    ):
+        said = (str(error).splitlines() or ["it is full"])[0]
+        return f"the memory does not hold what was asked for: {said}"
+    return None
+
+
+def folder_is_gone() -> bool:
+    """Tell whether the working directory was deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
