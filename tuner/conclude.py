@@ -121,7 +121,8 @@ def _conclude_front(
         seeds, planned = spec.tournament_seeds, spec.test_seeds
         finalists = Tournament(finalists, seeds, planned, scores, race=False).results()
     about = _circumstances(spec, trials, not_started)
-    front: Front = make_front(spec, trials, finalists, read_history(run.path), defaults, about)
+    told = replace(spec, weights=kept_weights(run.name, spec.weights))
+    front: Front = make_front(told, trials, finalists, read_history(run.path), defaults, about)
     run.write_yaml("best/front.yaml", front.to_dict())
     best = front.best
     if best is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rltune
 import torch
 from rltune import training_loop as train_module
 from rltune.agents import Agent
@@ -143,6 +144,115 @@ def test_a_finished_training_can_be_made_longer(
     assert longer.env_steps == 480
     assert read_history(done.path)["env_steps"].tolist() == [80, 160, 240, 320, 400, 480]
     assert RunDir.open(done.path).spec["total_timesteps"] == 480
+
+
+def test_what_a_target_has_ended_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controls = {"target_reward": 1.0, "reward_buffer_size": 3}
+    short = train(spec(controls=controls), name="one", storage_path=tmp_path, plain=True)
+    assert "reached the target 1" in str(short.stop_reason)
+    assert short.env_steps < 320
+    # Its own length is the first that is offered, and not twice as much with each call.
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"--target-reward X, or without one, .* -n 320`"):
+            resume_training(short.path)
+    with pytest.raises(UserError, match=r"-n 10: .* are done already"):
+        resume_training(short.path, total_timesteps=10)
+    with pytest.raises(UserError, match=r"--target-reward 1: the mean reward is .* already"):
+        resume_training(short.path, target_reward=1.0)
+    with pytest.raises(UserError, match="must be a number, not nan"):
+        resume_training(short.path, target_reward=float("nan"))
+    capsys.readouterr()
+    assert main(["resume", str(short.path), "--target-reward", "1e6", "--plain"]) == 0
+    spec_now = RunDir.open(short.path).spec
+    assert spec_now["controls"] == {"target_reward": 1e6, "reward_buffer_size": 3}
+    assert read_history(short.path)["env_steps"].iloc[-1] == 320
+    longer = resume_training(short.path, total_timesteps=384, plain=True)
+    assert (longer.env_steps, longer.stop_reason) == (384, None)
+    assert read_history(short.path)["iteration"].is_monotonic_increasing
+
+
+def test_what_a_plateau_has_ended_goes_on(tmp_path: Path) -> None:
+    controls = {"plateau_patience": 1, "early_stop_patience": 2}
+    short = train(spec(controls=controls), name="one", storage_path=tmp_path, plain=True)
+    assert "no better mean reward" in str(short.stop_reason)
+    longer = resume_training(short.path, total_timesteps=320, plain=True)
+    assert (longer.env_steps, longer.stop_reason) == (320, None)
+    assert RunDir.open(short.path).spec["controls"] == {"plateau_patience": 1}
+
+
+# ------------------------------------------------------------------------------------- from weights
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training whose networks others begin with."""
+    folder = tmp_path_factory.mktemp("parent")
+    return train(spec(seed=7), name="parent", storage_path=folder, plain=True).path
+
+
+def test_a_training_starts_from_weights(parent: Path, tmp_path: Path) -> None:
+    fast = {**TINY, "learning_rate": 0.0}  # what it begins with is what it ends with
+    asked = spec(config=fast, weights=str(parent), seed=1, eval_at_start=True)
+    child = train(asked, name="child", storage_path=tmp_path, plain=True)
+    assert same(
+        weights(child.path / "checkpoints/last.pt"), weights(parent / "checkpoints/last.pt")
+    )
+    agent = Agent.load(child.path / "weights.pt")
+    first = read_history(child.path).iloc[0]
+    assert (first["iteration"], first["env_steps"]) == (0, 0)
+    seed = Agent("ppo", "CartPole-v1", TINY, total_timesteps=1, seed=1)._seeds.evaluation
+    assert first["eval_return"] == agent.evaluate(2, seed=seed).mean
+
+
+def test_weights_stay_those_of_the_start(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(spec(weights=str(parent)), name="whole", storage_path=tmp_path, plain=True)
+    copy = tmp_path / "copy.pt"
+    copy.write_bytes((parent / "checkpoints/last.pt").read_bytes())
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 1, lambda: os.kill(os.getpid(), signal.SIGINT))
+        cut = train(spec(weights=str(copy)), name="cut", storage_path=tmp_path, plain=True)
+    copy.unlink()  # the run has its own
+    (cut.path / "checkpoints/last.pt").unlink()  # as if it had been killed before the first one
+    check_equal(whole.path, resume_training(cut.path, plain=True).path)
+
+
+def test_weights_in_commands_and_exports(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(spec(weights=str(parent)), name="whole", storage_path=tmp_path, plain=True)
+    words = rltune.export(whole.path).splitlines()[-1].split()
+    assert words[words.index("--weights") + 1] == "whole/weights.pt"
+    with pytest.raises(UserError, match="starts from weights, which --to sb3 can't say"):
+        rltune.export(whole.path, "sb3")
+    file = tmp_path / "exported.yaml"
+    file.write_text(rltune.export(whole.path, "yaml"))
+    monkeypatch.setattr("rltune.checkpoints.STORAGE", str(tmp_path))
+    storage = ("--storage-path", str(tmp_path), "--wandb", "off", "--plain")
+    for name, argv in (("command", words[2:]), ("yaml", ["ppo", "--config", str(file)])):
+        evaluation = () if name == "command" else ("--eval-freq", "80", "--eval-episodes", "2")
+        assert run(*argv, *evaluation, "--name", name, *storage) == 0
+        check_equal(whole.path, tmp_path / name)
+
+
+def test_weights_that_do_not_fit(parent: Path, tmp_path: Path) -> None:
+    def refused(said: str, **changes: Any) -> None:
+        with pytest.raises(UserError, match=said):
+            train(spec(weights=str(parent), **changes), name="x", storage_path=tmp_path)
+        assert not (tmp_path / "x").exists()
+
+    wide = {**TINY, "net_arch": [9]}
+    refused(r"\(ppo on CartPole-v1\) don't fit .*: nets\..* is \(8, 4\) there and \(9, 4\) here",
+            config=wide)  # fmt: skip
+    refused(r"nets\..* is \(8, 4\) there and \(8, 6\) here", env="Acrobot-v1")
+    raw = {**TINY, "normalize_observations": False}
+    refused("normalises observations; give --normalize-observations true", config=raw)
+    refused("rllib:PPO can't start from weights", agent="rllib:PPO", config={})
+    with pytest.raises(UserError, match="no run 'nowhere'"):
+        train(spec(weights="nowhere"), name="x", storage_path=tmp_path)
 
 
 def test_the_controls_end_it(tmp_path: Path) -> None:

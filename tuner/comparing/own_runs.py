@@ -51,7 +51,7 @@ def read_run(path: Path, metric: str = EVALUATION, *, defaults: bool = False) ->
 def _trainings(summary: Summary, metric: str) -> list[Training]:
     spec, rows = summary.spec, summary.history
     broken = "diverged" in rows and bool((rows["diverged"] > 0).any())
-    config = _whole(spec.get("config") or {}, spec.get("schedule"))
+    config = _whole(spec.get("config") or {}, spec.get("schedule"), spec.get("weights"))
     about = {"agent": spec["agent"], "config": config, "variant": canonical(config),
              "seed": spec.get("seed"), "planned": spec.get("total_timesteps"),
              "diverged": broken}  # fmt: skip
@@ -93,10 +93,13 @@ def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[Train
 
 def _tested(summary: Summary) -> tuple[_Tested | None, _Tested | None]:
     """Return the search's answer and the agent's defaults, with their scores on test seeds."""
+    weights = summary.spec.get("weights")
     if summary.answer is not None:
         ranking = summary.answer.ranking
         tested = {
-            one.trial: _Tested(one.trial, _whole(one.config, one.changes), one.scores, len(ranking))
+            one.trial: _Tested(
+                one.trial, _whole(one.config, one.changes, weights), one.scores, len(ranking)
+            )
             for one in ranking
         }
         default = next((one.trial for one in ranking if one.is_default), -1)
@@ -105,7 +108,9 @@ def _tested(summary: Summary) -> tuple[_Tested | None, _Tested | None]:
     if summary.front is not None and summary.front.tested and summary.front.best is not None:
         goal, members = summary.front.goals[0].name, summary.front.members
         tested = {
-            one.trial: _Tested(one.trial, one.config, one.scores.get(goal, {}), len(members))
+            one.trial: _Tested(
+                one.trial, _whole(one.config, None, weights), one.scores.get(goal, {}), len(members)
+            )
             for one in members
         }
         default = next((one.trial for one in members if "default" in one.origins), -1)
@@ -113,9 +118,10 @@ def _tested(summary: Summary) -> tuple[_Tested | None, _Tested | None]:
     return None, None
 
 
-def _whole(config: Mapping[str, Any], schedule: object) -> dict[str, Any]:
-    """Return the configuration with its changes on the way, where there are some."""
-    return {**config, "schedule": schedule} if schedule else dict(config)
+def _whole(config: Mapping[str, Any], schedule: object, weights: object) -> dict[str, Any]:
+    """Return the configuration with its changes on the way and what it starts from, if any."""
+    more = {"schedule": schedule, "weights": weights}
+    return {**config, **{name: value for name, value in more.items() if value}}
 
 
 def _legs(
