@@ -82,6 +82,8 @@ class Forecast:
         cpu, gpu: seconds of processors and of graphics cards; the latter are held, used or not
         wall: from the command to the answer, on these resources
         memory: of all workers together, and of one
+        checkpoint, replay: bytes of a trial's checkpoint, and of the replay memory in it that is
+            dropped when the trial has run to its end; the largest that were measured
         money: at the price per hour that was given
         slots: trials at once
         measured: what was measured
@@ -100,6 +102,8 @@ class Forecast:
     wall: About
     memory: int
     memory_each: int
+    checkpoint: int
+    replay: int
     money: About | None
     slots: int
     measured: tuple[Priced, ...]
@@ -172,6 +176,8 @@ def forecast(
         wall=wall_about,
         memory=memory * slots,
         memory_each=memory,
+        checkpoint=max(one.measured.checkpoint for one in measured),
+        replay=max(one.measured.replay for one in measured) if spec.save_replay_buffer else 0,
         money=None if price_per_hour is None else _times(wall_about, price_per_hour / 3600),
         slots=slots,
         measured=tuple(measured),

@@ -62,6 +62,14 @@ def count(value: float) -> str:
     return f"{value / 1e6:.2f} M" if value >= 1e6 else f"{value:,.0f}"
 
 
+def size(n_bytes: float) -> str:
+    """Return "0.12 MB", "38 MB" or "1.2 GB"."""
+    mega = n_bytes / 1e6
+    if mega >= 1000:
+        return f"{mega / 1000:,.3g} GB"
+    return f"{mega:.0f} MB" if mega >= 10 else f"{mega:.2g} MB"
+
+
 def plural(amount: int, word: str) -> str:
     """Return "1 trial", "2 trials"."""
     return f"{amount:,} {word}" if amount == 1 else f"{amount:,} {word}s"

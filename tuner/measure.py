@@ -14,9 +14,11 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
@@ -64,6 +66,8 @@ class Measurement:
         memory: bytes of the process, with a replay memory as full as it will be
         env_steps: that were really done
         is_whole: whether that was the whole trial
+        checkpoint: bytes of a checkpoint without the replay memory
+        replay: bytes of that memory when it is as full as it will be; an image is compressed then
     """
 
     budget: int
@@ -75,6 +79,8 @@ class Measurement:
     memory: int
     env_steps: int
     is_whole: bool
+    checkpoint: int = 0
+    replay: int = 0
 
     @property
     def likely(self) -> Cost:
@@ -252,9 +258,11 @@ class _Run:
             learning=learning,
             evaluations=so_far + last * to_come,
             longest=so_far + last * (growth * to_come),
-            memory=_memory() + self._memory_to_come(),
+            memory=_memory() + self._replay(until=spec.budget) - self._replay(until=done),
             env_steps=done,
             is_whole=is_whole,
+            checkpoint=self._checkpoint(),
+            replay=self._replay(until=spec.budget),
         )
 
     def _evaluate(self, max_steps: int | None) -> None:
@@ -283,8 +291,15 @@ class _Run:
             longest += (env.spec and env.spec.max_episode_steps) or LONGEST_EPISODE
         return longest
 
-    def _memory_to_come(self) -> int:
-        """Return the bytes of the replay memory that this trial has yet to fill."""
+    def _checkpoint(self) -> int:
+        """Return the bytes of a checkpoint without the replay memory."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "checkpoint.pt"
+            self.agent.save(file, memory=False)
+            return file.stat().st_size
+
+    def _replay(self, until: int) -> int:
+        """Return the bytes of the replay memory that are filled after so many env_steps."""
         size = int(self.config.get("buffer_size") or 0)
         memory = getattr(self.agent, "memory", None)
         if not size or memory is None:
@@ -292,7 +307,7 @@ class _Run:
         parts = [memory, *(v for v in vars(memory).values() if hasattr(v, "__dict__"))]
         arrays = [v for part in parts for v in vars(part).values() if hasattr(v, "nbytes")]
         total = sum(int(array.nbytes) for array in arrays)
-        return int(total * (min(self.spec.budget, size) - min(self.env_steps, size)) / size)
+        return int(total * min(until, size) / size)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from rltune.against import goals_of
 from rltune.agents.config import config_dict
 from rltune.bounds import may_exceed, most_env_steps
 from rltune.deadlines import Deadlines, TournamentTime
-from rltune.formats import count, duration, plural, rung_at, settings
+from rltune.formats import count, duration, plural, rung_at, settings, size
 from rltune.learners import config_class, learns_nothing
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of
@@ -135,6 +135,7 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
     lines.append(_row("wall time", found.wall, duration))
     workers = f"{plural(found.slots, 'worker')} of {found.memory_each / 1e9:.2g} GB"
     lines.append(f"  {'memory':<12} {f'{found.memory / 1e9:.2g} GB':>10}    {workers}")
+    lines.append(f"  {'checkpoints':<12} {_checkpoints(found)}")
     if found.most_env_steps is not None:
         lines.append(f"  {_at_most(spec, found.most_env_steps)}")
     if found.money is not None:
@@ -157,6 +158,15 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
 
 def _row(name: str, about: About, text: Callable[[float], str]) -> str:
     return f"  {name:<12} {text(about.value):>10}    {text(about.low)} and {text(about.high)}"
+
+
+def _checkpoints(found: Forecast) -> str:
+    """Return the size of the trials' checkpoints: the largest that was measured for each."""
+    runs = found.trials + round(found.runs.value)
+    text = f"{size(runs * found.checkpoint):>10}    {runs} of {size(found.checkpoint)}"
+    if found.replay:
+        text += f", and {size(found.replay)} of replay memory until it ends"
+    return text
 
 
 def _whole(about: About) -> str:

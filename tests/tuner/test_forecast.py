@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rltune.forecast
+from rltune.agents import Agent
 from rltune.cli import main
 from rltune.forecast import _makespan, _Plays
 from rltune.measure import Cost, Measurement, Meter, measure
@@ -84,6 +85,17 @@ def test_steps_before_the_first_update_are_cheap() -> None:
     assert late.training.cpu < 0.6 * soon.training.cpu
 
 
+def test_a_measurement_foresees_the_size_of_checkpoints(tmp_path: Path) -> None:
+    config = {"net_arch": [8], "buffer_size": 4000, "learning_starts": 100, "train_freq": 16}
+    search = Search("dqn", "CartPole-v1", budget=800, trials=2, storage_path=tmp_path)
+    found = measure(search.spec, config, 0.2)
+    agent = Agent("dqn", "CartPole-v1", config, total_timesteps=800)
+    agent.learn(800)
+    for memory, expected in ((False, found.checkpoint), (True, found.checkpoint + found.replay)):
+        agent.save(tmp_path / "agent.pt", memory=memory)
+        assert (tmp_path / "agent.pt").stat().st_size == pytest.approx(expected, rel=0.1)
+
+
 def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
     def play(**options: Any) -> tuple[float, float, float, int]:
         spec = toy_search(**options).spec
@@ -119,6 +131,7 @@ def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert main([*plan, "--price-per-hour", "36"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("toy:ToyAgent on toy:ToyEnv: 12 trials of up to 900 env_steps")
+    assert any(line.split()[0] == "checkpoints" for line in lines if line.strip())
     (money,) = (line for line in lines if line.strip().startswith("money"))
     assert float(money.split()[1]) > 0
     assert main([*plan, "--json"]) == 0

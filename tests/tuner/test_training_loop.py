@@ -182,6 +182,114 @@ def test_what_a_plateau_has_ended_goes_on(tmp_path: Path) -> None:
     assert RunDir.open(short.path).spec["controls"] == {"plateau_patience": 1}
 
 
+# ------------------------------------------------------------------------- what checkpoints hold
+
+REPLAYS = {"net_arch": [8], "buffer_size": 400, "learning_starts": 50, "batch_size": 8}
+
+
+def memory_of(path: Path) -> Any:
+    return torch.load(path, weights_only=True)["memory"]
+
+
+def test_only_who_is_resumed_has_a_replay_memory(tmp_path: Path) -> None:
+    done = train(spec(agent="dqn", config=REPLAYS), name="one", storage_path=tmp_path, plain=True)
+    last, best = (done.path / "checkpoints" / f"{name}.pt" for name in ("last", "best"))
+    assert memory_of(last)["steps"] == 320
+    assert memory_of(best) is None
+    assert best.stat().st_size < last.stat().st_size / 2
+    small = spec(agent="dqn", config=REPLAYS, save_replay_buffer=False)
+    done = train(small, name="small", storage_path=tmp_path, plain=True)
+    assert memory_of(done.path / "checkpoints/last.pt") is None
+
+
+def test_a_training_without_its_replay_memory_fills_a_new_one_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = spec(agent="dqn", config=REPLAYS, save_replay_buffer=False)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        cut = train(small, name="cut", storage_path=tmp_path, plain=True)
+    assert cut.env_steps == 160
+    capsys.readouterr()
+    agent = Agent.load(cut.path / "checkpoints/last.pt")
+    before = {name: value.clone() for name, value in agent.algorithm.nets.state_dict().items()}
+    assert agent.learn(160 + 49).updates == 0
+    assert same(agent.algorithm.nets.state_dict(), before)
+    agent.learn(160 + 80)
+    assert not same(agent.algorithm.nets.state_dict(), before)
+    agent.close()
+    assert resume_training(cut.path, plain=True).env_steps == 320
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the replay memory was not saved: a new one is filled first" in said
+
+
+def test_the_switch_is_of_replay_memories_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(spec(), name="whole", storage_path=tmp_path, plain=True)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        cut = train(spec(save_replay_buffer=False), name="cut", storage_path=tmp_path, plain=True)
+    check_equal(whole.path, resume_training(cut.path, plain=True).path)
+
+
+# ------------------------------------------------------------------------------ how it is evaluated
+
+
+def test_an_evaluation_at_the_start_changes_nothing_else(tmp_path: Path) -> None:
+    without = train(spec(), name="without", storage_path=tmp_path, plain=True)
+    with_it = train(spec(eval_at_start=True), name="with", storage_path=tmp_path, plain=True)
+    last = "checkpoints/last.pt"
+    assert same(weights(without.path / last), weights(with_it.path / last))
+    history = read_history(with_it.path)
+    assert history["env_steps"].tolist() == [0, 80, 160, 240, 320]
+    assert history["iteration"].tolist() == [0, 1, 2, 3, 4]
+    agent = Agent("ppo", "CartPole-v1", TINY, total_timesteps=320)
+    assert history["eval_return"].iloc[0] == agent.evaluate(2).mean
+    returns = history["eval_return"].tolist()
+    assert returns[1:] == read_history(without.path)["eval_return"].tolist()
+
+
+def test_a_training_killed_after_its_first_evaluation_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    asked = spec(eval_at_start=True)
+    whole = train(asked, name="whole", storage_path=tmp_path, plain=True)
+    for iteration in (0, 1):
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, iteration, kill)
+            with pytest.raises(Killed):
+                train(asked, name=f"cut-{iteration}", storage_path=tmp_path, plain=True)
+        check_equal(whole.path, resume_training(tmp_path / f"cut-{iteration}", plain=True).path)
+
+
+@pytest.mark.parametrize(
+    ("agent", "config"),
+    [("ppo", {**TINY, "use_sde": True}), ("td3", REPLAYS), ("sac", {**REPLAYS, "use_sde": True})],
+)
+def test_evaluations_that_explore_do_not_touch_the_training(
+    agent: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    if agent == "td3":
+        config = {**config, "noise_type": "ornstein-uhlenbeck"}
+    asked = spec(agent=agent, config=config, env="Pendulum-v1", total_timesteps=160)
+    greedy = train(asked, name="greedy", storage_path=tmp_path, plain=True)
+    changed = dataclasses.replace(asked, eval_mode="stochastic")
+    stochastic = train(changed, name="stochastic", storage_path=tmp_path, plain=True)
+    last = "checkpoints/last.pt"
+    assert same(weights(greedy.path / last), weights(stochastic.path / last))
+    one, other = (read_history(run.path)["eval_return"] for run in (greedy, stochastic))
+    assert (one != other).all()
+    loaded = Agent.load(stochastic.path / last)
+    assert loaded.evaluate(2, mode="stochastic").mean == other.iloc[-1]  # of seeds of its own
+
+
 # ------------------------------------------------------------------------------------- from weights
 
 
