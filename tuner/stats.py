@@ -192,18 +192,26 @@ def p_value_better(a: npt.ArrayLike, b: npt.ArrayLike, seed: int = 0) -> float:
     below = (pool[:, None] > pool[None, :]) + 0.5 * (pool[:, None] == pool[None, :])
     ranks = below.sum(axis=1)  # the sum of a group's ranks orders like its number of wins
     groups, exact = _groups(len(pool), len(first), seed)
-    sums = ranks[groups].sum(axis=1)
+    sums = groups @ ranks
     reached = int((sums >= ranks[: len(first)].sum() - 1e-9).sum())
     return reached / len(sums) if exact else (reached + 1) / (len(sums) + 1)
 
 
 @lru_cache(maxsize=8)
-def _groups(total: int, size: int, seed: int) -> tuple[npt.NDArray[np.intp], bool]:
-    """Return groups of so many of all runs, shape (groups, size), and whether these are all."""
-    if math.comb(total, size) <= EXACT_PERMUTATIONS:
-        return np.array(list(itertools.combinations(range(total), size)), dtype=np.intp), True
-    draws = np.random.default_rng(seed).random((EXACT_PERMUTATIONS, total))
-    return draws.argsort(axis=1)[:, :size], False
+def _groups(total: int, size: int, seed: int) -> tuple[Scores, bool]:
+    """Return groups of so many of all runs, and whether these are all groups there are.
+
+    Shape (groups, total), with 1 for a member and 0 for others.
+    """
+    exact = math.comb(total, size) <= EXACT_PERMUTATIONS
+    if exact:
+        members = np.array(list(itertools.combinations(range(total), size)))
+    else:
+        draws = np.random.default_rng(seed).random((EXACT_PERMUTATIONS, total))
+        members = draws.argsort(axis=1)[:, :size]
+    groups = np.zeros((len(members), total))
+    np.put_along_axis(groups, members, 1.0, axis=1)
+    return groups, exact
 
 
 def significance(comparisons: int) -> float:
