@@ -2,6 +2,7 @@
 
     python scripts/benchmark_importances.py coverage  # how often fANOVA's intervals hold the truth
     python scripts/benchmark_importances.py noise     # how often a dummy is above its floor
+    python scripts/benchmark_importances.py chosen    # both, for searches that choose their trials
     python scripts/benchmark_importances.py time      # CPU seconds for 100 and for 1,000 trials
     python scripts/benchmark_importances.py report    # the tables and the figure of the document
 
@@ -11,6 +12,7 @@ Every repetition is a row of docs/benchmarks/importances.jsonl; what is there is
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import tempfile
@@ -24,12 +26,15 @@ import numpy as np
 import optuna
 import pandas as pd
 from rltune.distributions import make_distribution
-from rltune.factors import read_factors
-from rltune.importance import Analysis, importances, interval
+from rltune.factors import factors_of, read_factors
+from rltune.importance import importances, judge
+from rltune.importance_rows import interval
 from rltune.rundir import RunDir
 from rltune.runs import Run
+from rltune.shuffled_trials import ShuffledTrials
 from rltune.space import Space
 from rltune.trials_table import write_trials
+from simulated_searches import SETTINGS, shares, simulate
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "importances.jsonl"
@@ -155,7 +160,7 @@ def draw(function: Function, design: str, trials: int, seed: int) -> list[tuple[
 
 
 def make_run(folder: Path, function: Function) -> RunDir:
-    spec = {"agent": "none", "env": "none", "space": {"space": function.space}}
+    spec = {"agent": "none", "env": "none", "space": {"space": function.space}, "sampler": "random"}
     return RunDir.create(folder, spec, exist_error=False)
 
 
@@ -179,7 +184,7 @@ def fill(run: RunDir, trials: list[tuple[Config, float]]) -> Run:
 def coverage(function: Function, run: Run, seed: int) -> dict[str, Any]:
     """Return (share, low, high, the forest's own share) of each parameter."""
     design = read_factors(run, seed).design
-    analysis = Analysis(read_factors(run, seed), samples=500, seed=seed)
+    analysis = ShuffledTrials(read_factors(run, seed), samples=500, seed=seed)
     found = {}
     for i, column in enumerate(design.columns):
         value, samples = analysis.fanova(i)
@@ -197,6 +202,33 @@ def noise(function: Function, run: Run, seed: int) -> dict[str, Any]:
 
 
 KINDS = {"coverage": coverage, "noise": noise}
+DESIGNS = [f"{s}+{judge}" for s in ("tpe", "cost-aware", "cmaes") for judge in ("asha", "none")]
+
+
+def chosen(names: list[str], trials: int, repetitions: int) -> None:
+    """Simulate searches whose samplers learn, and judge their parameters."""
+    done = {key_of(row) for row in results()}
+    every = itertools.product(range(repetitions), names, DESIGNS)
+    for seed, name, design in every:
+        row: dict[str, Any] = {"kind": "chosen", "function": name, "design": design}
+        row |= {"trials": trials, "seed": seed}
+        if key_of(row) in done:
+            continue
+        setting = SETTINGS[name]
+        sampler, scheduler = design.split("+")
+        search = simulate(setting, sampler, scheduler, trials, seed)
+        spec = {"space": {"space": dict(setting.space)}, "sampler": sampler}
+        frame = judge(factors_of(spec, search.rows, lambda: search.reports), seed=seed)  # noqa: B023
+        row["true"] = {name: round(v, 4) for name, v in shares(setting, search).items()}
+        row["found"] = {
+            method: {
+                r.parameter: [round(x, 4) for x in (r.importance, r.low, r.high, r.floor)]
+                for r in rows.itertuples()
+            }
+            for method, rows in frame.groupby("method")
+        }
+        with open(RESULTS, "a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def repeat(kind: str, names: list[str], design: str, trials: int, repetitions: int) -> None:
@@ -343,8 +375,8 @@ def measure_time() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=[*KINDS, "time", "report"])
-    parser.add_argument("--functions", nargs="+", default=list(FUNCTIONS), choices=FUNCTIONS)
+    parser.add_argument("what", choices=[*KINDS, "chosen", "time", "report"])
+    parser.add_argument("--functions", nargs="+", choices=[*FUNCTIONS, *SETTINGS])
     parser.add_argument("--design", default="random", choices=["random", "tpe"])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--repetitions", type=int, default=100)
@@ -353,8 +385,12 @@ def main() -> None:
         measure_time()
     elif args.what == "report":
         report()
+    elif args.what == "chosen":
+        chosen(args.functions or list(SETTINGS), args.trials, args.repetitions)
     else:
-        repeat(args.what, args.functions, args.design, args.trials, args.repetitions)
+        repeat(
+            args.what, args.functions or list(FUNCTIONS), args.design, args.trials, args.repetitions
+        )
 
 
 if __name__ == "__main__":

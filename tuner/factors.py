@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,17 +13,24 @@ from rltune.dimensions import same
 from rltune.distributions import make_distribution, nearest, to_unit
 from rltune.fanova import N_CELLS, Array, Column, Design
 from rltune.formats import plural, score
+from rltune.response import Values
 from rltune.sampler_views import blames
 from rltune.space import Space
 from rltune.stats import far_below
 from rltune.trials_table import as_text
+from rltune.untrusted import reading
 
 if TYPE_CHECKING:
     from rltune.dimensions import Dimension
     from rltune.runs import Run
 
-BUDGET = "budget"  # the factor: environment steps at which a trial had its value
+AT_RANDOM = ("random", "qmc", "grid")  # samplers that learn nothing
+MAX_BUDGETS = 4  # at which the values of trials are compared
+MAX_CHOSEN = 200  # trials that a model of chosen ones learns from: its time grows with their cube
+TENFOLD = 0.46  # how far a tenth of the budget is from all of it, where a whole range is 1
+POPULATION = "in a population a trial's value is not that of its hyperparameters alone"
 Row = Mapping[str, Any]
+Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
 
 @dataclass(frozen=True)
@@ -31,31 +39,54 @@ class Factors:
 
     Attributes:
         design: the trials that count
-        budget: the number of the budget's column; None: all values were had at the same budget
+        chosen: their values at all budgets, when a sampler chose them or a scheduler cut them; None
+            when they were drawn at random and ran the same budget
         seeds: scores of one configuration on several seeds each, one array per configuration
         per_trial: the part of a seed's variance that is left in a trial's value, a mean of seeds
         notes: sentences on what was left out or is not known
+        why_not: why nothing can be said of such a search; empty when something can
     """
 
     design: Design
-    budget: int | None
+    chosen: Values | None
     seeds: Sequence[Array]
     per_trial: float
     notes: Sequence[str]
+    why_not: str = ""
 
 
 def read_factors(run: Run, seed: int = 0) -> Factors:
     """Read the trials of a search.
 
-    Those that failed through their configuration count with the worst value that was seen, at the
-    full budget, for that is where they were to go. Those that failed otherwise are left out.
+    Those that failed through their configuration count with the worst value that was seen. Those
+    that failed otherwise are left out.
 
     Args:
         run: a search
         seed: of the values of inactive parameters, which have no influence
     """
-    space = Space.from_dict(run.spec["space"])
     table: list[dict[str, Any]] = run.trials().to_dict("records")  # type: ignore[assignment]
+    seeds = _seeds(run, [row for row in table if _has_value(row)])
+    return factors_of(run.spec, table, lambda: _reports(run), seeds, seed)
+
+
+def factors_of(
+    spec: Mapping[str, Any],
+    table: Sequence[Row],
+    reports: Callable[[], Reports],
+    seeds: Sequence[Array] = (),
+    seed: int = 0,
+) -> Factors:
+    """Return what was varied in a search; see `read_factors`.
+
+    Args:
+        spec: of the search
+        table: of the trials
+        reports: returns what the scheduler was told of each trial
+        seeds: scores of one configuration on several seeds each
+        seed: of the values of inactive parameters
+    """
+    space = Space.from_dict(spec["space"])
     notes: list[str] = []
     known = [row for row in table if _has_value(row)]
     failed = [row for row in table if row["state"] == "FAIL"]
@@ -68,15 +99,12 @@ def read_factors(run: Run, seed: int = 0) -> Factors:
     if len(failed) > len(blamed):
         notes.append(f"{plural(len(failed) - len(blamed), 'failed trial')} left out.")
     worst = min((row["objective"] for row in known), default=0.0)
-    full = max((_budget(row) for row in known), default=0)
-    rows = [(row, row["objective"], _budget(row)) for row in known]
-    rows += [(row, worst, full) for row in blamed]
-    placed = [(_places(space, row), value, budget) for row, value, budget in rows]
-    usable = [(places, value, budget) for places, value, budget in placed if places is not None]
+    placed = [(row, _places(space, row)) for row in (*known, *blamed)]
+    usable = [(row, places) for row, places in placed if places is not None]
     if len(usable) < len(placed):
         left = plural(len(placed) - len(usable), "trial")
         notes.append(f"{left} outside of the space left out.")
-    every = [places for places, _, _ in usable]
+    every = [places for _, places in usable]
     columns = _columns(space, every)
     shape = (len(usable), len(columns))
     active = np.array([[c.name in p for c in columns] for p in every], dtype=np.bool_).reshape(
@@ -86,30 +114,96 @@ def read_factors(run: Run, seed: int = 0) -> Factors:
     for row, places in enumerate(every):
         for i, column in enumerate(columns):
             x[row, i] = places.get(column.name, x[row, i])
-    budgets = np.array([budget for _, _, budget in usable])
-    number = None
-    if len(set(budgets.tolist())) > 1:
-        number = len(columns)
-        edges, centres = _by_frequency(budgets)
-        columns.append(Column(BUDGET, edges, "levels"))
-        x = np.column_stack([x, centres])
-        active = np.column_stack([active, np.ones(len(x), dtype=np.bool_)])
-    y = np.array([value for _, value, _ in usable], dtype=np.float64)
-    if (fence := far_below(y)) is not None:
-        n = int((y < fence).sum())
-        notes.append(
-            f"{plural(n, 'trial')} far below all others {'counts' if n == 1 else 'count'} as "
-            f"{score(fence)}: how poor a poor trial is would drown what sets the others apart."
-        )
-        y = np.maximum(y, fence)
-    per_trial = [1 / max(1, len(_list(row["seeds"]))) for row in known]
+    y = np.array([row["objective"] if _has_value(row) else worst for row, _ in usable], dtype=float)
+    chosen = None
+    ends = [_budget(row) for row, _ in usable if _has_value(row)]
+    if _is_chosen(spec, ends):
+        chosen = _values(np.where(active, x, 0.5), [r for r, _ in usable], reports(), ends, seed)
+        far, raised = _raised(chosen.y, chosen.trial)
+        chosen = replace(chosen, y=(raised - raised.mean()) / max(float(raised.std()), 1e-12))
+        if (count := len(set(chosen.trial.tolist()))) < len(y):
+            notes.append(f"Of {len(y)} trials, {count} by chance: more would take too long.")
+    else:
+        far, y = _raised(y, np.arange(len(y)))
+    if far:
+        notes.append(far)
+    per_trial = [1 / max(1, len(_list(row.get("seeds")))) for row in known]
     return Factors(
         design=Design(tuple(columns), x, y, active),
-        budget=number,
-        seeds=_seeds(run, known),
+        chosen=chosen,
+        seeds=seeds,
         per_trial=float(np.mean(per_trial)) if per_trial else 1.0,
         notes=notes,
+        why_not=POPULATION if spec.get("scheduler") in ("pbt", "pb2") else "",
     )
+
+
+def _raised(y: Array, trial: NDArray[np.intp]) -> tuple[str, Array]:
+    """Return the values with those far below all others at the fence, and a sentence on them."""
+    fence = far_below(y)
+    if fence is None:
+        return "", y
+    n = len(set(trial[y < fence].tolist()))
+    says = f"{plural(n, 'trial')} far below all others {'counts' if n == 1 else 'count'} as "
+    says += f"{score(fence)}: how poor a poor trial is would drown what sets the others apart."
+    return says, np.maximum(y, fence)
+
+
+def _is_chosen(spec: Mapping[str, Any], ends: Sequence[int]) -> bool:
+    """Whether a sampler that learns chose the trials, or not all had the same budget."""
+    learned = spec.get("sampler") not in AT_RANDOM or bool(spec.get("warm_start"))
+    return bool(ends) and (learned or len(set(ends)) > 1)
+
+
+def _values(
+    x: Array, rows: Sequence[Row], reports: Reports, ends: Sequence[int], seed: int
+) -> Values:
+    """Return the values at the budgets at which trials ended.
+
+    Who failed has the worst value at the next budget that it would have come to.
+    """
+    counted = Counter(ends)
+    often = [budget for budget, _ in counted.most_common(MAX_BUDGETS - 1)]
+    budgets = sorted({*often, max(ends)})
+    some = np.arange(len(rows))
+    if len(some) > MAX_CHOSEN:
+        some = np.sort(np.random.default_rng(seed).choice(some, MAX_CHOSEN, replace=False))
+    found: list[tuple[int, int, float | None]] = []
+    for n in some.tolist():
+        row = rows[n]
+        own = {b: v for b, v in reports.get(int(row["trial"]), {}).items() if b in budgets}
+        if _has_value(row):
+            end = budgets[int(np.argmin(np.abs(np.array(budgets) - _budget(row))))]
+            own.setdefault(end, row["objective"])
+        found += [(n, budget, value) for budget, value in own.items()]
+        left = [budget for budget in budgets if budget > max(own, default=0)]
+        if not _has_value(row) and left:
+            found.append((n, left[0], None))
+    worst: dict[int, float] = {}
+    for _, budget, value in found:
+        if value is not None:
+            worst[budget] = min(value, worst.get(budget, value))
+    lowest = min(worst.values())
+    y = [worst.get(budget, lowest) if value is None else value for _, budget, value in found]
+    part = np.array([budget for _, budget, _ in found]) / budgets[-1]
+    trial = np.array([n for n, _, _ in found])
+    places = np.maximum(1 + TENFOLD * np.log10(np.maximum(part, 1e-9)), 0.0)
+    return Values(x[trial], trial, places, np.array(y, dtype=np.float64))
+
+
+def _reports(run: Run) -> Reports:
+    """Return what the study knows of the trials; nothing where it is not there."""
+    path = run.rundir.study_path
+    if not path.exists():
+        return {}
+    from rltune.study import intermediate
+    from rltune.study_database import read_study
+
+    with reading(path):
+        return {
+            trial.number: {step: values[0] for step, values in intermediate(trial).items()}
+            for trial in read_study(path)
+        }
 
 
 def _has_value(row: Row) -> bool:
@@ -219,14 +313,6 @@ def _edges(dimension: Dimension) -> Array:
     internal, distribution = dimension.internal, make_distribution(dimension)
     between = [internal.low + internal.step * (i - 0.5) for i in range(1, len(levels))]
     return np.array([0.0, *(to_unit(distribution, one) for one in between), 1.0])
-
-
-def _by_frequency(values: Any) -> tuple[Array, Array]:
-    """Return cells as wide as their values are frequent, and the middle of each value's cell."""
-    _, own, counts = np.unique(values, return_inverse=True, return_counts=True)
-    edges = np.concatenate([[0.0], np.cumsum(counts) / len(values)])
-    edges[-1] = 1.0
-    return edges, ((edges[1:] + edges[:-1]) / 2)[own]
 
 
 def _seeds(run: Run, trials: Iterable[Row]) -> list[Array]:

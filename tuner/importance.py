@@ -1,27 +1,26 @@
 """Which hyperparameters mattered in a search, and which only look as if.
 
-A row per method and parameter: the importance, its 95 % interval, and the noise floor, the greatest
-importance that the same method finds in shuffled values of the same parameter. docs/importances.md
-says what the numbers mean; importances.parquet and importances.csv in the report keep them.
+A row per method and parameter: the importance, its 95 % interval, and the noise floor, the most
+that the same method finds where the parameter has no influence. docs/importances.md says what the
+numbers mean; importances.parquet and importances.csv in the report keep them.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 import pandas as pd
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
+from rltune.agents.errors import unknown as unknown_name
+from rltune.chosen_trials import ChosenTrials
 from rltune.factors import Factors, read_factors
-from rltune.fanova import Array, Design, Effect, Forest, effect
 from rltune.formats import plural
-from rltune.ped_anova import Divergence
+from rltune.importance_rows import Row, unknown
 from rltune.runs import Run, open_run
+from rltune.shuffled_trials import ShuffledTrials
+from threadpoolctl import threadpool_limits
 
 METHODS = ("fanova", "ped-anova", "permutation")
 COLUMNS = (
@@ -40,14 +39,11 @@ TITLES = {
     "ped-anova": "PED-ANOVA: what the best trials need",
     "permutation": "permutation: what a model misses without it",
 }
-KINDS = ("parameter", "budget", "pair", "seed")
+KINDS = ("parameter", "pair", "seed")
 MIN_TRIALS = 20  # with a value; of fewer nothing is said
-MIN_ACTIVE = 10  # trials that have a conditional parameter; fewer say nothing about it
-SHUFFLES = 30  # a parameter without influence exceeds them all in 1 of 31 searches
-PED_SAMPLES = 100  # of its bootstrap at most; an evaluation takes milliseconds
-N_PAIRED = 8  # parameters, the most important ones, whose pairs are looked at
-N_PAIRS = 5  # that are shown
-FEW_GROUPS = 8  # trials with several seeds; below, their bootstrap means little
+ENOUGH_TRIALS = 60  # show what makes half of the differences: docs/importances.md
+SMALL = 0.05  # a share that one may want to find
+SURE = 2  # times the floor is what nine in ten searches find
 
 
 def importances(
@@ -58,9 +54,9 @@ def importances(
 ) -> pd.DataFrame:
     """Return the importances of a search's hyperparameters, a row per method and parameter.
 
-    Columns: method; parameter; kind (`KINDS`); importance, low and high (95 % bootstrap interval
-    over trials) and floor, all of them shares of 1; is_noise; trials, that the row was judged on.
-    ``frame.attrs["notes"]`` has sentences on what could not be said.
+    Columns: method; parameter; kind (`KINDS`); importance, low and high (95 % interval) and floor,
+    all of them shares of 1; is_noise; trials, that the row was judged on. ``frame.attrs["notes"]``
+    has sentences on what could not be said, ``frame.attrs["needs"]`` says how many trials it takes.
 
     Args:
         run: a run, its directory, its name or latest
@@ -73,23 +69,86 @@ def importances(
     """
     for method in methods:
         if method not in METHODS:
-            raise unknown("method", method, METHODS, "--method")
+            raise unknown_name("method", method, METHODS, "--method")
     run = run if isinstance(run, Run) else open_run(run)
     if run.rundir.kind != "search":
         raise UserError(f"{run.name} is a training; only a search has importances.")
-    factors = read_factors(run)
-    notes = list(factors.notes)
-    analysis = Analysis(factors, samples, seed)
-    why_not = analysis.why_not
+    return judge(read_factors(run), methods, samples, seed)
+
+
+def judge(
+    factors: Factors, methods: Sequence[str] = METHODS, samples: int = 1000, seed: int = 0
+) -> pd.DataFrame:
+    """Return the table of `importances` for what was varied."""
+    notes, design = list(factors.notes), factors.design
+    why_not = factors.why_not or _why_not(factors)
+    rows: list[Row] = []
     if why_not:
         notes.append(f"Nothing is claimed: {why_not}.")
-        rows = [analysis.unknown(method, i) for method in methods for i in analysis.numbers]
+        trials = design.active.sum(axis=0).tolist()
+        rows = [
+            unknown(method, column.name, count)
+            for method in methods
+            for column, count in zip(design.columns, trials, strict=True)
+        ]
+    elif factors.chosen is not None:
+        chosen = ChosenTrials(factors, factors.chosen, seed)
+        # Its matrices are small: with several threads for each, they wait for each other.
+        with threadpool_limits(limits=1, user_api="blas"):
+            rows = [row for method in methods for row in chosen.rows(method)]
+        notes += chosen.notes
     else:
-        rows = [row for method in methods for row in analysis.rows(method)]
-        notes += analysis.notes
+        shuffled = ShuffledTrials(factors, samples, seed)
+        rows = [row for method in methods for row in shuffled.rows(method)]
+        notes += shuffled.notes
     frame = pd.DataFrame([vars(row) for row in rows], columns=list(COLUMNS))
-    frame.attrs = {"notes": notes, "trials": len(factors.design.y)}
+    frame.attrs = {"notes": notes, "trials": len(design.y), "needs": needs(rows, len(design.y))}
     return frame
+
+
+def _why_not(factors: Factors) -> str:
+    """Return why nothing can be said; empty when something can."""
+    design = factors.design
+    count = len(design.y)
+    if not len(design.columns):
+        return "no parameter was varied"
+    if count < MIN_TRIALS:
+        return f"{plural(count, 'trial')} with a value, and it takes at least {MIN_TRIALS}"
+    return "all values are the same" if design.y.max() == design.y.min() else ""
+
+
+def needs(rows: Iterable[Row], trials: int) -> str:
+    """Say about how many trials it takes to find a small share; empty without an importance.
+
+    A floor falls as the number of trials grows. A parameter is above it in nine of ten searches
+    when its share is twice the floor.
+    """
+    known = [row for row in rows if row.kind == "parameter" and row.importance == row.importance]
+    known = [row for row in known if row.method == known[0].method]
+    if not known:
+        if trials >= MIN_TRIALS:
+            return ""
+        return f"About {ENOUGH_TRIALS} trials show a parameter that makes half of the differences."
+    floors = sorted(row.floor for row in known)
+    shown = SURE * floors[len(floors) // 2]
+    found = any(not row.is_noise for row in known)
+    says = "" if found else f"{trials} trials can't tell which parameters matter. "
+    says += f"With {trials} trials, a share of about {_percent(shown)} is found nine times in ten"
+    if shown <= SMALL:
+        return f"{says}."
+    return (
+        f"{says}; for one of {_percent(SMALL)} it takes about {_rounded(shown / SMALL * trials):,}."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _rounded(number: float) -> int:
+    """Return it in tens, or with two digits that count."""
+    step = 10 ** max(math.floor(math.log10(number)) - 1, 1)
+    return math.ceil(number / step) * step
 
 
 def write(run: Run, frame: pd.DataFrame) -> None:
@@ -97,255 +156,3 @@ def write(run: Run, frame: pd.DataFrame) -> None:
     folder = f"{run.rundir.report_dir.name}/importances"
     run.rundir.write_parquet(f"{folder}.parquet", frame)
     run.rundir.write_text(f"{folder}.csv", frame.to_csv(index=False))
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table; see `importances`."""
-
-    method: str
-    parameter: str
-    kind: str
-    importance: float
-    low: float
-    high: float
-    floor: float
-    is_noise: bool
-    trials: int
-
-
-class Analysis:
-    """The three methods on the same trials, with the same shuffles and samples.
-
-    Args: as for `importances`
-    """
-
-    def __init__(self, factors: Factors, samples: int, seed: int) -> None:
-        self._factors, self._seed = factors, seed
-        self._design = factors.design
-        self._columns = factors.design.columns
-        count = len(factors.design.y)
-        self.numbers = range(len(self._columns))
-        self.notes: list[str] = []
-        rng = np.random.default_rng(seed)
-        # How often each trial was drawn, as a part of all.
-        some = max(count, 1)
-        self._samples = rng.multinomial(count, np.full(some, 1 / some), samples) / some
-
-    @property
-    def why_not(self) -> str:
-        """Why nothing can be said; empty when something can."""
-        count = len(self._design.y)
-        if not len(self._columns):
-            return "no parameter was varied"
-        if count < MIN_TRIALS:
-            return f"{plural(count, 'trial')} with a value, and it takes at least {MIN_TRIALS}"
-        return "all values are the same" if np.ptp(self._design.y) == 0 else ""
-
-    def rows(self, method: str) -> Iterator[Row]:
-        """Return the rows of a method, the most important parameter first."""
-        single = {
-            "fanova": self._fanova,
-            "ped-anova": self._ped_anova,
-            "permutation": self._permutation,
-        }[method]
-        rows = [
-            single(i) if self._trials(i) >= MIN_ACTIVE else self.unknown(method, i)
-            for i in self.numbers
-        ]
-        yield from sorted(rows, key=lambda row: -np.nan_to_num(row.importance, nan=-1.0))
-        if method == "fanova":
-            yield from self._pairs()
-            yield from self._seeds()
-
-    def unknown(self, method: str, i: int) -> Row:
-        """Return the row of a parameter of which nothing can be said."""
-        nan = float("nan")
-        name, kind = self._columns[i].name, self._kind(i)
-        return Row(method, name, kind, nan, 0.0, 1.0, nan, True, self._trials(i))
-
-    def _kind(self, i: int) -> str:
-        return "budget" if i == self._factors.budget else "parameter"
-
-    def _trials(self, *columns: int) -> int:
-        return int(self._design.active[:, list(columns)].all(axis=1).sum())
-
-    def _row(self, method: str, i: int, value: float, samples: Array, floor: float) -> Row:
-        low, high = interval(samples)
-        value, floor = _share(value), _share(floor)
-        name = self._columns[i].name
-        trials, noise = self._trials(i), value <= floor
-        return Row(method, name, self._kind(i), value, low, high, floor, noise, trials)
-
-    # The methods
-
-    def fanova(self, i: int) -> tuple[float, Array]:
-        """Return a column's share of the variance, and that of samples of the trials.
-
-        Both may lie outside of 0..1: they are without bias.
-        """
-        own = self._effects[i]
-        return own.variance / self._total, own.resampled(self._samples) / self._totals
-
-    def plain(self, i: int) -> float:
-        """Return what the forest alone has: its marginal's share of its own variance."""
-        products = self._effects[i].products
-        return float((products**2).sum() * self._effects[i].share / self._forest.variance)
-
-    def _fanova(self, i: int) -> Row:
-        floor = max(shuffle.variance for shuffle in self._shuffled[i])
-        return self._row("fanova", i, *self.fanova(i), floor / self._total)
-
-    def _permutation(self, i: int) -> Row:
-        # A loss is twice the variance that the model gives to the column and its interactions.
-        losses, floor = self._losses[i], max(shuffle.loss for shuffle in self._shuffled[i])
-        samples = self._samples @ losses / (2 * self._totals)
-        value, floor = losses.mean() / (2 * self._total), floor / (2 * self._total)
-        return self._row("permutation", i, value, samples, floor)
-
-    def _ped_anova(self, i: int) -> Row:
-        found, resampled, floors = self._divergences
-        total = max(found.sum(), 1e-12)
-        totals = np.maximum(resampled.sum(axis=1), 1e-12)
-        # Fewer different trials lie further apart: the samples' excess says nothing of the search.
-        samples = resampled[:, i] / totals
-        samples = samples - np.median(samples) + found[i] / total
-        return self._row("ped-anova", i, found[i] / total, samples, floors[i] / total)
-
-    def _pairs(self) -> Iterator[Row]:
-        pairs = {pair: effect(self._forest, *pair) for pair in self._candidates}
-        strongest = sorted(pairs, key=lambda pair: -pairs[pair].variance)[:N_PAIRS]
-        for pair in strongest:
-            samples = pairs[pair].resampled(self._samples) / self._totals
-            value = _share(pairs[pair].variance / self._total)
-            # The strongest were picked out of many, so the shuffles may pick theirs, too.
-            shuffles = [shuffle.pair for i in pair for shuffle in self._shuffled[i]]
-            floor = _share(max(shuffles) / self._total)
-            low, high = interval(samples)
-            name = " x ".join(self._columns[i].name for i in pair)
-            trials = self._trials(*pair)
-            yield Row("fanova", name, "pair", value, low, high, floor, value <= floor, trials)
-
-    def _seeds(self) -> Iterator[Row]:
-        groups, count = self._factors.seeds, len(self._factors.seeds)
-        if not groups:
-            self.notes.append("The seed's share is not known: no configuration had several seeds.")
-            return
-        freedom = np.array([len(group) - 1 for group in groups])
-        sums = np.array([group.var(ddof=1) for group in groups]) * freedom
-        rng = np.random.default_rng([self._seed, 2])
-        if count < FEW_GROUPS:
-            drawn = sums.sum() / rng.chisquare(freedom.sum(), len(self._samples))
-        else:
-            picks = rng.integers(count, size=(len(self._samples), count))
-            drawn = sums[picks].sum(axis=1) / freedom[picks].sum(axis=1)
-        part, nan = self._factors.per_trial, float("nan")
-        low, high = interval(part * drawn / self._totals)
-        value = _share(part * sums.sum() / freedom.sum() / self._total)
-        yield Row("fanova", "seed", "seed", value, low, high, nan, False, count)
-
-    # What they need, computed once
-
-    @cached_property
-    def _forest(self) -> Forest:
-        return Forest(self._design, self._seed)
-
-    @cached_property
-    def _total(self) -> float:
-        return float(self._variance(self._forest.squares().mean()))
-
-    @cached_property
-    def _totals(self) -> Array:
-        return np.asarray(self._variance(self._samples @ self._forest.squares()))
-
-    def _variance(self, value: Any) -> Any:
-        # By chance the first can come out too small with few trials.
-        return np.maximum(value, 0.25 * self._design.y.var())
-
-    @cached_property
-    def _effects(self) -> list[Effect]:
-        return [effect(self._forest, i) for i in self.numbers]
-
-    @cached_property
-    def _losses(self) -> list[Array]:
-        return [self._forest.losses(i) for i in self.numbers]
-
-    @cached_property
-    def _candidates(self) -> list[tuple[int, int]]:
-        """The pairs of the parameters with the greatest permutation importance."""
-        order = sorted(self.numbers, key=lambda i: -self._losses[i].mean())[:N_PAIRED]
-        return [pair for pair in itertools.combinations(sorted(order), 2) if self._is_pair(*pair)]
-
-    def _is_pair(self, i: int, j: int) -> bool:
-        """Whether neither is the other's condition, and enough trials have both."""
-        related = i in self._columns[j].when or j in self._columns[i].when
-        return not related and self._trials(i, j) >= MIN_ACTIVE
-
-    @cached_property
-    def _shuffled(self) -> list[list[_Shuffle]]:
-        """For each column, what the methods find in it when its values are shuffled.
-
-        Columns of about equal importance are shuffled at once: the less important ones hardly miss
-        each other, and the floor of the others is a little higher for it.
-        """
-        found: list[list[_Shuffle]] = [[] for _ in self.numbers]
-        rng = np.random.default_rng([self._seed, 1])
-        for block in self._blocks():
-            for _ in range(SHUFFLES):
-                shuffled = self._design.shuffled(block, rng)
-                forest = Forest(shuffled, int(rng.integers(2**31)))
-                for i in block:
-                    partners = [set(pair) for pair in self._candidates if i in pair]
-                    pairs = [effect(forest, *sorted(pair)).variance for pair in partners]
-                    loss = float(forest.losses(i).mean())
-                    one = _Shuffle(effect(forest, i).variance, loss, max(pairs, default=0.0))
-                    found[i].append(one)
-        return found
-
-    def _blocks(self) -> Iterator[list[int]]:
-        order = sorted(self.numbers, key=lambda i: -self._effects[i].variance)
-        size = 1
-        while order:
-            yield order[:size]
-            order, size = order[size:], min(2 * size, 4)
-
-    @cached_property
-    def _divergences(self) -> tuple[Array, Array, Array]:
-        """PED-ANOVA's divergences (d,), those of samples (samples, d), and their floors (d,)."""
-        design, rng = self._design, np.random.default_rng([self._seed, 3])
-        count = len(design.y)
-        usable = [i for i in self.numbers if self._trials(i) >= MIN_ACTIVE]
-        size = min(PED_SAMPLES, len(self._samples))
-
-        def of(one: Design, samples: Any) -> Array:
-            found = np.zeros((len(samples), len(self.numbers)))
-            for i in usable:
-                own = Divergence(one, i)
-                found[:, i] = [own.of(drawn) for drawn in samples]
-            return found
-
-        each_once = np.arange(count)[None]
-        drawn = of(design, np.vstack([each_once, rng.integers(count, size=(size, count))]))
-        shuffles = [design.shuffled(self.numbers, rng) for _ in range(SHUFFLES)]
-        floors = np.max([of(one, each_once)[0] for one in shuffles], axis=0)
-        return drawn[0], drawn[1:], floors
-
-
-@dataclass(frozen=True)
-class _Shuffle:
-    """What is found in a shuffled column: variance, loss, and the variance of its best pair."""
-
-    variance: float
-    loss: float
-    pair: float
-
-
-def interval(samples: Array) -> tuple[float, float]:
-    """Return the 95 % interval."""
-    low, high = np.quantile(samples, [0.025, 0.975])
-    return _share(low), _share(high)
-
-
-def _share(value: float) -> float:
-    """Return it as a share: what came out below 0 or above 1 by chance is at the end."""
-    return min(max(float(value), 0.0), 1.0)

@@ -16,6 +16,7 @@ from rltune.show import WIDEST
 if TYPE_CHECKING:
     import pandas as pd
 
+BESIDE_NAME = 62  # columns of the screen that a row takes beside its name
 NAMES = {"fanova": "fANOVA", "ped-anova": "PED-ANOVA", "permutation": "permutation"}
 MEANINGS = {
     "fanova": "share of the differences between trials that the parameter makes alone",
@@ -40,11 +41,13 @@ def show_importances(
     )
     trials = plural(frame.attrs["trials"], "trial")
     console.print(f"importances from {trials}, with 95 % intervals")
+    if needs := frame.attrs["needs"]:
+        console.print(Text(needs, "dim"))
     claimed = frame["importance"].notna().any()
     for method in dict.fromkeys(frame["method"]) if claimed else ():
         rows = frame[frame["method"] == method]
         _section(console, NAMES[method], MEANINGS[method])
-        _rows(console, rows[rows["kind"].isin(["parameter", "budget"])].to_dict("records"))
+        _rows(console, rows[rows["kind"] == "parameter"].to_dict("records"))
         for kind, title in (("pair", "Pairs"), ("seed", "Seeds")):
             more = rows[rows["kind"] == kind].to_dict("records")
             if more:
@@ -67,15 +70,19 @@ def _section(console: Console, name: str, note: str) -> None:
 
 def _rows(console: Console, rows: Sequence[dict[Any, Any]]) -> None:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("  ", "importance", "95 % interval", "noise up to", "trials"):
-        table.add_column(name, justify="right" if name.strip() else "left", no_wrap=True)
-    table.add_column("")
+    table.add_column("", overflow="fold")
+    for name in ("importance", "95 % interval", "noise up to", "trials"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    longest = max(len(row["parameter"]) for row in rows)
+    between = " x " if longest + BESIDE_NAME <= console.width else "\n  x "
     for row in rows:
         value, low, high, floor = (_percent(row[n]) for n in ("importance", "low", "high", "floor"))
         cells = value, f"{low} to {high}", floor, str(row["trials"])
         verdict = "noise" if row["is_noise"] else ""
         style = "dim" if row["is_noise"] else ""
-        table.add_row(f"  {row['parameter']}", *cells, verdict, style=style)
+        name = row["parameter"].replace(" x ", between)
+        table.add_row(f"  {name}", *cells, verdict, style=style)
     console.print(table)
 
 

@@ -261,7 +261,7 @@ class SearchStudy:
             else:
                 report = (point, values[0])
         elif state == "PRUNED":
-            known = _intermediate(trial)
+            known = intermediate(trial)
             values = known[max(known)] if known else None
         if state == "FAIL":
             values = None
@@ -303,7 +303,7 @@ class SearchStudy:
 
     def reports(self) -> dict[int, dict[int, float]]:
         """Return the intermediate values (of the first objective), for `Scheduler.restore`."""
-        found = {trial.number: _intermediate(trial) for trial in self._database.trials}
+        found = {trial.number: intermediate(trial) for trial in self._database.trials}
         return {
             number: {step: values[0] for step, values in steps.items()}
             for number, steps in found.items()
@@ -372,7 +372,7 @@ def _record(trial: FrozenTrial) -> TrialRecord:
     attrs = trial.user_attrs
     more = {key: attrs[key] for key in ("proposal", "also") if attrs.get(key)}
     started, finished = trial.datetime_start, trial.datetime_complete
-    values, intermediate = trial.values, _intermediate(trial)
+    values, steps = trial.values, intermediate(trial)
     return TrialRecord(
         number=trial.number,
         state=trial.state.name,
@@ -381,16 +381,16 @@ def _record(trial: FrozenTrial) -> TrialRecord:
         config=attrs["configuration"],
         hash=attrs["hash"],
         value=values[0] if values else None,
-        intermediate={step: row[0] for step, row in intermediate.items()},
+        intermediate={step: row[0] for step, row in steps.items()},
         attrs={**more, **attrs.get("attrs", {})},
         started=started.timestamp() if started else None,
         finished=finished.timestamp() if finished else None,
         others=tuple(values[1:]) if values else (),
-        other_intermediate={s: row[1:] for s, row in intermediate.items() if row[1:]},
+        other_intermediate={s: row[1:] for s, row in steps.items() if row[1:]},
     )
 
 
-def _intermediate(trial: FrozenTrial) -> dict[int, tuple[float, ...]]:
+def intermediate(trial: FrozenTrial) -> dict[int, tuple[float, ...]]:
     """Return env_steps -> the value of each objective."""
     if INTERMEDIATE in trial.user_attrs:
         return {int(step): tuple(row) for step, row in trial.user_attrs[INTERMEDIATE].items()}

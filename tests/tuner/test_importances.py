@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.factors import read_factors
 from rltune.fanova import Column, Design, Forest, effect
-from rltune.importance import COLUMNS, MIN_TRIALS, Analysis, interval
+from rltune.importance import COLUMNS, MIN_TRIALS, needs
+from rltune.importance_rows import Row, interval
 from rltune.importance_text import show_importances
 from rltune.rundir import RunDir
 from rltune.runs import Run
+from rltune.shuffled_trials import ShuffledTrials
 from rltune.trials_table import write_trials
 
 Config = dict[str, Any]
@@ -50,7 +53,7 @@ def search(
     The first ``failed`` ones failed.
     """
     full = {"space": space}
-    spec = {"agent": "ppo", "env": "CartPole-v1", "space": full}
+    spec = {"agent": "ppo", "env": "CartPole-v1", "space": full, "sampler": "random"}
     run = RunDir.create(folder, spec, exist_error=False)
     rng = np.random.default_rng(seed)
     sampled = rltune.Space.from_dict(full)
@@ -106,7 +109,7 @@ def test_the_same_search_gives_the_same_table(linear: tuple[Run, pd.DataFrame]) 
     first = frame[frame["method"] == "ped-anova"].reset_index(drop=True)
     pd.testing.assert_frame_equal(first, again)
     factors = read_factors(run)
-    shares = [Analysis(factors, samples=9, seed=0).fanova(0)[1].tolist() for _ in range(2)]
+    shares = [ShuffledTrials(factors, samples=9, seed=0).fanova(0)[1].tolist() for _ in range(2)]
     assert shares[0] == shares[1]
 
 
@@ -131,10 +134,10 @@ def test_intervals_hold_the_true_indices_of_the_ishigami_function() -> None:
     assert np.mean(forests, axis=0)[1] < truth[1] - 0.15
 
 
-def analyse(design: Design, seed: int) -> Analysis:
+def analyse(design: Design, seed: int) -> ShuffledTrials:
     from rltune.factors import Factors
 
-    return Analysis(Factors(design, None, [], 1.0, []), samples=300, seed=seed)
+    return ShuffledTrials(Factors(design, None, [], 1.0, []), samples=300, seed=seed)
 
 
 def test_a_pair_that_matters_only_together_is_found() -> None:
@@ -220,7 +223,9 @@ def test_a_condition_that_matters_lends_nothing_to_its_parameter(tmp_path: Path)
     assert rows.loc["alpha", "importance"] < 0.1
 
 
-def test_stopped_trials_count_with_their_budget(tmp_path: Path) -> None:
+def test_the_budget_is_no_parameter(tmp_path: Path) -> None:
+    """What a trial reached because it was trained for longer is nobody's importance."""
+
     def value(config: Config, rng: np.random.Generator) -> float:
         return math.log10(config["rung"]) + config["x0"] + 0.1 * rng.normal()
 
@@ -232,9 +237,39 @@ def test_stopped_trials_count_with_their_budget(tmp_path: Path) -> None:
     frame = rltune.importances(run, ("fanova", "permutation"))
     assert set(frame["trials"]) == {80}
     for method in ("fanova", "permutation"):
-        row = table(frame, method).loc["budget"]
-        assert (row["kind"], row["is_noise"]) == ("budget", False)
-    assert not table(frame).loc["x0", "is_noise"]
+        rows = table(frame, method)
+        assert sorted(rows.index) == sorted(NUMBERS)
+        assert not rows.loc["x0", "is_noise"]
+        assert rows.loc["x0", "importance"] > 0.6  # 0.89; with the budget it were 0.11
+
+
+def test_the_screen_cuts_no_name(linear: tuple[Run, pd.DataFrame]) -> None:
+    long = {"x0": "normalize_observations", "x1": "normalize_rewards", "x2": "optimizer"}
+    frame = linear[1].copy()
+    frame["parameter"] = frame["parameter"].replace(long, regex=True)
+    frame.attrs = linear[1].attrs
+    for width in (80, 100, 120):
+        console = Console(file=io.StringIO(), width=width)
+        show_importances(linear[0], frame, console=console)
+        lines = console.file.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+        for name in ("normalize_observations", "normalize_rewards", "optimizer"):
+            assert any(name in line.split() and "%" in line for line in lines)
+        assert "  optimizer x x3 " in console.file.getvalue() or width == 80
+
+
+def test_the_table_says_how_many_trials_it_takes(linear: tuple[Run, pd.DataFrame]) -> None:
+    """Floors fall as trials grow in number: a share of 5 % takes as many times more."""
+    row = Row("fanova", "x", "parameter", 0.02, 0.0, 0.1, 0.1, True, 60)
+    assert needs([row], 60) == (
+        "60 trials can't tell which parameters matter. With 60 trials, a share of about 20 % is "
+        "found nine times in ten; for one of 5 % it takes about 240."
+    )
+    sure = replace(row, importance=0.5, floor=0.02, is_noise=False)
+    assert needs([sure], 200) == "With 200 trials, a share of about 4 % is found nine times in ten."
+    assert "About 60 trials" in needs([], 12)
+    assert linear[1].attrs["needs"].startswith("With 80 trials, ")
 
 
 def test_who_failed_through_its_configuration_is_the_worst(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ Say which hyperparameters mattered in a search, and which only look as if.
   rltune importances runs/my-search --method fanova
   rltune importances runs/my-search --json | jq .importances
 
-Each importance has its 95 % interval and a noise floor: the most that the same method finds in the
-shuffled values of the same parameter. What is not above its floor is noise: docs/importances.md.
+Each importance has its 95 % interval and a noise floor: the most that the same method finds where
+the parameter has no influence. What is not above its floor is noise: docs/importances.md.
 Writes report/importances.parquet and report/importances.csv in the run directory.
 """
 

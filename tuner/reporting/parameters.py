@@ -37,7 +37,7 @@ def importances(summary: Summary) -> Chart | None:
     table = summary.importances
     if table is None:
         return None
-    table = table[table["kind"].isin(["parameter", "budget"])].dropna(subset=["importance"])
+    table = table[table["kind"] == "parameter"].dropna(subset=["importance"])
     if not len(table):
         return None
     panels = []
@@ -58,11 +58,11 @@ def importances(summary: Summary) -> Chart | None:
         panels.append(Panel("", "", [*series, floors], title=title, y_ticks=names))
     strong = table[(table["method"] == "fanova") & ~table["is_noise"]]
     says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with 95 % "
-    says += "intervals. A bar that does not get beyond its circle is no more than shuffled values "
-    says += "give: noise. By fANOVA, "
+    says += "intervals. A bar that does not get beyond its circle is no more than a parameter "
+    says += "without influence gets: noise. By fANOVA, "
     one = "stands" if len(strong) < 2 else "stand"
     says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
-    says = " ".join([says, *table.attrs["notes"]])
+    says = " ".join(filter(None, [says, table.attrs["needs"], *table.attrs["notes"]]))
     height = 80 + 22 * max(len(panel.y_ticks or {}) for panel in panels)
     return Chart("importances", "What mattered", says, panels, height=height)
 

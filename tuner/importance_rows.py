@@ -1,0 +1,42 @@
+"""A row of the table of importances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rltune.fanova import Array
+
+MIN_ACTIVE = 10  # trials that have a conditional parameter; fewer say nothing about it
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table; see `importances`."""
+
+    method: str
+    parameter: str
+    kind: str
+    importance: float
+    low: float
+    high: float
+    floor: float
+    is_noise: bool
+    trials: int
+
+
+def unknown(method: str, parameter: str, trials: int) -> Row:
+    """Return the row of a parameter of which nothing can be said."""
+    nan = float("nan")
+    return Row(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
+
+
+def interval(samples: Array) -> tuple[float, float]:
+    """Return the 95 % interval."""
+    low, high = np.quantile(samples, [0.025, 0.975])
+    return share(low), share(high)
+
+
+def share(value: float) -> float:
+    """Return it as a share: what came out below 0 or above 1 by chance is at the end."""
+    return min(max(float(value), 0.0), 1.0)
