@@ -54,6 +54,11 @@ def split_storage(storage: str | os.PathLike[str]) -> tuple[str, str | None]:
             right = f"{found[1]}://{text[found.end() :]}"
             raise UserError(f"storage {text!r} is no folder, nor a URI; write {right!r}.")
         return text, None
+    if re.match(r"(sqlite|mysql|postgresql|redis|journal)\b", text):
+        raise UserError(
+            f"storage {text!r} is a database, but runs are folders: write --storage-path DIR. A "
+            f"search keeps its study in {STORAGE}/NAME/{STUDY}, which any Optuna tool opens."
+        )
     Remote(text).check()
     return STORAGE, text
 

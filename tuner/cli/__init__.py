@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NoReturn
 
 from rltune import __version__
 from rltune.agents.errors import UserError
 from rltune.cli.complaint import GONE, complaint, folder_is_gone
+from rltune.cli.foreign import renamed
 from rltune.cli.output import flush_output, silence_output, watch_output
 
 # Modules; some hold several commands.
@@ -31,6 +34,11 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         # An abbreviated flag could be taken for a hyperparameter, and the other way round.
         super().__init__(*args, **{**options, "allow_abbrev": False})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the words; another library's names for our flags are ours."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(renamed(words), namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise the complaint instead of printing the usage."""
@@ -60,12 +68,23 @@ def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if folder_is_gone():
         raise UserError(GONE)
     watch_output(exact=args.command == "export" or getattr(args, "json", False))
+    if getattr(args, "quiet", False):
+        return _quietly(args, extra)
     if args.command not in READERS:
         return int(args.main(args, extra) or 0)
     from rltune.untrusted import reading
 
     with reading(getattr(args, "run", None) or ", ".join(args.runs)):
         return int(args.main(args, extra) or 0)
+
+
+def _quietly(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Run the command without a word; an end other than a good one is an error, and told."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        code = int(args.main(args, extra) or 0)
+    if code not in (0, 130):
+        print("rltune: it did not end well; see: rltune show latest", file=sys.stderr)
+    return code
 
 
 def _printable(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rltune.agents.errors import UserError
+from rltune.cli.foreign import sentence
 
 
 def parse_flags(
@@ -48,6 +49,8 @@ def _check(args: argparse.Namespace, name: str, known: Iterable[str]) -> None:
             "--preset: a search tries the presets for its environment by itself, in its first "
             "trials; `rltune train` takes one."
         )
+    if said := sentence(name, args.agent):
+        raise UserError(said)
     own = vars(args).keys() - {"agent", "command", "main", "started"}
     close = difflib.get_close_matches(plain, sorted({*known, *own}), n=1, cutoff=0.6)
     hint = f"did you mean --{close[0].replace('_', '-')}?" if close else f"see {_helps(args)}."

@@ -10,6 +10,7 @@ from typing import Any
 
 from rltune.agents.errors import UserError
 from rltune.cli.flags import parse_mapping
+from rltune.cli.foreign import sentence
 from rltune.cli.run import EVAL_MODE
 
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
@@ -158,6 +159,8 @@ def _which(args: argparse.Namespace) -> dict[str, Any]:
 
 def _reject(args: argparse.Namespace, extra: Sequence[str]) -> None:
     if extra:
+        if said := sentence(extra[0].removeprefix("--").partition("=")[0]):
+            raise UserError(said)
         raise UserError(
             f"unexpected argument {extra[0]!r}; see rltune {args.command} --help. "
             "The hyperparameters are those of the checkpoint."

@@ -250,6 +250,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain", action="store_true", help="plain lines instead of the live screen"
     )
+    parser.add_argument("--quiet", action="store_true", help="print errors alone")
     parser.add_argument("--ray-output", action="store_true", help="show what Ray itself prints")
 
 

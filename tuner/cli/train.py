@@ -150,6 +150,7 @@ def add_parser(subparsers: Any) -> None:
     add_trackers(files)
     add_checkpoint_flag(files)
     files.add_argument("--plain", action="store_true", help="lines instead of a progress bar")
+    files.add_argument("--quiet", action="store_true", help="print errors alone")
 
 
 def _number(text: str) -> int:
