@@ -35,10 +35,23 @@ class Controls:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float, type(field.default))):
+            is_number = isinstance(value, (int, float)) and math.isfinite(value)
+            if isinstance(value, bool) or not (is_number or value is field.default):
                 raise UserError(f"{field.name} must be a number, not {value!r:.60}")
         if not 1 <= self.reward_buffer_size <= MOST_EPISODES:
             raise UserError(f"reward_buffer_size must be from 1 to {MOST_EPISODES:,}")
+        for name in ("plateau_patience", "early_stop_patience"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, not {value:g}")
+        if not 0 < self.plateau_factor <= 1:
+            raise UserError(
+                f"plateau_factor must be above 0 and at most 1, not {self.plateau_factor:g}"
+            )
+        if self.plateau_patience is None and self.early_stop_patience is not None:
+            raise UserError(
+                "early_stop_patience counts the plateaus, of which there are none without "
+                "plateau_patience; give both"
+            )
 
 
 class Monitor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -147,6 +148,7 @@ class Search:
         from rltune.earlier import read_earlier
         from rltune.learners import config_class
 
+        _check_paths(space, name, storage_path)
         self.started = time.time()
         self.screen = screen
         self.ray_output = ray_output
@@ -176,7 +178,7 @@ class Search:
             agent=agent,
             env=env,
             space=self.space.to_dict(),
-            budget=int(budget),
+            budget=_whole(budget),
             trials=trials,
             time_limit=time_limit,
             against=[against] if isinstance(against, str) else list(against),
@@ -319,6 +321,8 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     from rltune.pbt import rungs_of
     from rltune.samplers import Proposer
 
+    if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
+        raise unknown("control", wrong[0], Controls.__dataclass_fields__)
     controls = Controls(**spec.controls)
     check_start(spec.agent, spec.eval_mode, spec.weights)
     if is_suite(spec.env):
@@ -536,12 +540,34 @@ def spec_of(thing: str | type) -> str:
     """Return "module:Class" for a class."""
     if isinstance(thing, str):
         return thing
+    if not hasattr(thing, "__qualname__"):
+        known = getattr(getattr(thing, "spec", None), "id", None)
+        raise UserError(
+            f"{thing!r:.80} is one object, but every trial makes its own: give "
+            + (f"the id {known!r}." if known else "an id or a name, 'module:Class', or a class.")
+        )
     if thing.__module__ == "__main__":
         raise UserError(
             f"{thing.__qualname__} is defined in the script that is running, where the workers "
             "cannot import it; put it into a module of its own."
         )
     return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def _check_paths(space: object, name: object, storage_path: object) -> None:
+    """Raise UserError for what is no place; what a place may be is checked where it is used."""
+    if space is not None and not isinstance(space, (Mapping, str, os.PathLike)):
+        raise UserError(f"space must be a dict, a path, or a name that ships, not {space!r:.80}.")
+    if name is not None and not isinstance(name, str):
+        raise UserError(f"name must be a text, not {name!r:.80}.")
+    if not isinstance(storage_path, (str, os.PathLike)):
+        raise UserError(f"storage_path must be a folder or a URI, not {storage_path!r:.80}.")
+
+
+def _whole(budget: Any) -> Any:
+    """Return env_steps such as 5e4 as a whole number; what is no number stays, to be refused."""
+    is_number = isinstance(budget, (int, float)) and math.isfinite(budget)
+    return int(budget) if is_number else budget
 
 
 def _run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:

@@ -15,7 +15,7 @@ from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking import Tracking
-from rltune.untrusted import from_dict
+from rltune.untrusted import check_types, from_dict
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0
@@ -24,6 +24,13 @@ EXTRA_SEEDS = 2  # times the planned test seeds, at most
 DEFAULT_TRIALS = 60  # so many it takes to tell what matters from noise (docs/importances.md)
 # An iteration is short enough to stop at, to watch and to save, and long enough to be worth a call.
 MAX_STEPS_PER_ITERATION = 10_000
+
+
+WRITTEN = {
+    "sampler": "a name such as 'tpe' (what it is made with goes into sampler_options)",
+    "scheduler": "a name such as 'asha' (what it is made with goes into scheduler_options)",
+    "metric": "the name of a column of the history",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +77,11 @@ class SearchSpec(Tracking):
     import_path: str = "."
 
     def __post_init__(self) -> None:
+        check_types(self, WRITTEN)
         super().__post_init__()
         _at_least("--budget", self.budget, 1)
+        if self.budget >= 1e15:
+            raise UserError(f"--budget must be below 1e15, not {self.budget:g}.")
         _at_least("--evaluations", self.evaluations, 1)
         _at_least("--eval-episodes", self.eval_episodes, 1)
         _at_least("--finalists", self.finalists, 1)

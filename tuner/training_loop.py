@@ -29,7 +29,7 @@ from rltune.scales import check_together, completed, is_suite
 from rltune.spec import check_device
 from rltune.tracking import Tracker, Tracking
 from rltune.train_progress import TrainProgress
-from rltune.untrusted import from_dict
+from rltune.untrusted import check_types, from_dict
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent, OneAgent
@@ -71,6 +71,7 @@ class TrainSpec(Tracking):
     save_replay_buffer: bool = True
 
     def __post_init__(self) -> None:
+        check_types(self, {})
         super().__post_init__()
         check_device(self.device)
         check_eval_mode(self.eval_mode)
@@ -473,7 +474,9 @@ class _Training:
     def _evaluate_start(self) -> None:
         """Evaluate the agent before its first step, as iteration 0."""
         spec, started = self.spec, time.perf_counter()
+        self.may_be_cut = True
         evaluation = self.agent.evaluate(spec.eval_episodes, mode=spec.eval_mode)
+        self.may_be_cut = False
         self.state.seconds += time.perf_counter() - started
         nothing = Chunk(0, 0.0, {}, [], None, None, None, None)
         row = self._row(nothing, evaluation, 0)

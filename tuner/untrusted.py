@@ -6,6 +6,7 @@ objects. Whatever is wrong with a file ends in one sentence that names it.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import types
@@ -141,6 +142,30 @@ def from_dict(cls: type[T], data: object, where: str) -> T:
             raise UserError(f"{where} is damaged: {name} can't be {value!r:.60}.")
     with reading(where):
         return cls(**values)
+
+
+def check_types(made: Any, hints: Mapping[str, str]) -> None:
+    """Raise UserError for the first field of a dataclass whose value is not of its type.
+
+    Args:
+        made: the dataclass, filled by a user from Python
+        hints: by field, what to write, where its type does not say enough
+    """
+    for name, hint in typing.get_type_hints(type(made)).items():
+        value = getattr(made, name)
+        if not fits(value, hint) or (isinstance(value, float) and not math.isfinite(value)):
+            written = hints.get(name) or _words(hint)
+            raise UserError(f"{name} must be {written}, not {value!r:.80}.")
+
+
+def _words(hint: Any) -> str:
+    """Return a type in words."""
+    inside = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_words(one) for one in inside)
+    words = {int: "a whole number", float: "a finite number", str: "a text", bool: "True or False"}
+    words |= {types.NoneType: "None", list: "a list", dict: "a dict"}
+    return words.get(typing.get_origin(hint) or hint, str(hint))
 
 
 def fits(value: object, hint: Any) -> bool:

@@ -185,6 +185,7 @@ def test_the_command_asks_only_a_search_that_runs(stepping, tmp_path, capsys):
     def ask(driver, trial, result):
         if trial == 1 and result.iteration == 4:
             codes.append(main(["stop", str(driver.run.path), "--trial", "1"]))
+            assert main(["stop", str(driver.run.path), "--trial", "77"]) == 2
         if trial == 2 and len(codes) == 1:
             driver.write_trials_table(force=True)
             codes.append(main(["stop", str(driver.run.path), "--trial", "1"]))
@@ -195,7 +196,8 @@ def test_the_command_asks_only_a_search_that_runs(stepping, tmp_path, capsys):
     assert codes == [0, 2]
     said = capsys.readouterr()
     assert "Asked to stop trial 1" in said.out
-    assert "--trial 1: it is PRUNED; only one that runs can be stopped." in said.err
+    assert "--trial 77: it is not there, at least not yet; only one that runs" in said.err
+    assert "--trial 1: it is PRUNED; only one that runs can be stopped" in said.err
     assert result.trials()["reason"].iloc[1].startswith(BY_HAND)
     assert main(["stop", str(result.path)]) == 2
     assert "is not running" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from rltune.cli import main
 from rltune.cli.flags import parse_flags
+from rltune.rundir import RunDir
 
 GOOD = {"agent": "ppo", "budget": 1000, "space": {"learning_rate": {"log": [1e-5, 1e-2]}}}
 
@@ -49,6 +50,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run ppo --env CartPole-v1 --sampler tpee", "did you mean 'tpe'"),
         ("run ppo --env CartPole-v1 --scheduler ahsa", "did you mean 'asha'"),
         ("run ppo --env CartPole-v1 --trials 0", "--trials"),
+        ("run ppo --env CartPole-v1 --target-reward nan", "target_reward must be a number"),
+        ("run ppo --env CartPole-v1 --budget 1e3 --evaluations 5 --eval-freq 9", "keep one of"),
+        ("run ppo --env CartPole-v1 --cpus-per-trial inf", "cpus_per_trial must be a finite"),
+        ("train ppo --env CartPole-v1 --target-reward nan", "target_reward must be a number"),
+        ("train ppo --env CartPole-v1 --early-stop-patience 3", "plateau_patience; give both"),
+        (
+            "train ppo --env CartPole-v1 --plateau-patience -3",
+            "plateau_patience must be at least 1",
+        ),
         ("run ppo --env CartPole-v1 --cpus-per-trial 999", "--cpus-per-trial 999"),
         ("run ppo --env CartPole-v1 --gpus-per-trial 99.5", "--gpus-per-trial 99.5"),
         ("run ppo --env CartPole-v1 --trials many", "--trials"),
@@ -227,3 +237,22 @@ def test_what_may_not_be_entered_is_one_sentence(folder: Path) -> None:
     lines = done.stderr.partition("now\n")[2].splitlines()
     assert len(lines) == 3, done.stderr
     assert all("ermission" in line and line.startswith("rltune: ") for line in lines), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        ("search", "-n 100"),
+        ("search", "--target-reward 3"),
+        ("train", "--trials 3"),
+        ("train", "--test-seeds 3"),
+        ("train", "--no-report"),
+    ],
+)
+def test_a_resume_refuses_flags_for_runs_of_the_other_kind(
+    kind: str, flags: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RunDir.create(folder / "mine", {"agent": "ppo"}, kind=kind)
+    said = complaint(capsys, "resume", "./mine", *flags.split())
+    this, other = ("search", "training") if kind == "search" else ("training", "search")
+    assert f"{flags.split()[0]} is for a {other}; 'mine' is a {this}" in said

@@ -12,8 +12,9 @@ from rltune.cli.flags import parse_flags, parse_mapping, reject_extra
 from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from rltune.rundir import RunDir
     from rltune.search import Search, SearchResult
 
 ADDRESS = (
@@ -350,6 +351,8 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     if args.target_reward is not None:
         options["controls"] = {"target_reward": args.target_reward}
     if args.eval_freq is not None:
+        if args.evaluations is not None:
+            raise UserError("--evaluations and --eval-freq say the same; keep one of them.")
         if args.budget is None:
             raise UserError("--eval-freq needs --budget.")
         options["evaluations"] = max(1, round(args.budget / args.eval_freq))
@@ -373,6 +376,28 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     return search
 
 
+# Flags of `rltune resume` that mean nothing for a run of the other kind.
+OF_TRAININGS = {"total_timesteps": "-n", "target_reward": "--target-reward"}
+OF_SEARCHES = {
+    "trials": "--trials",
+    "time_limit": "--time-limit",
+    "concurrency": "--concurrency",
+    "address": "--address",
+    "stop_rules": "--no-stop-rules",
+    "test_seeds": "--test-seeds",
+    "tournament": "--no-tournament",
+    "report": "--no-report",
+}
+
+
+def _refuse(args: argparse.Namespace, run: RunDir, flags: Mapping[str, str]) -> None:
+    """Raise UserError where one of the flags was given, which mean nothing for the run."""
+    for name, flag in flags.items():
+        if getattr(args, name) is not None:
+            this, other = ("search", "training")[:: 1 if run.kind == "search" else -1]
+            raise UserError(f"{flag} is for a {other}; {run.name!r} is a {this}: leave it out.")
+
+
 def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Go on with a run."""
     reject_extra(extra)
@@ -380,7 +405,9 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.rundir import RunDir
 
     args.run = fetched(args.run)
-    if RunDir.open(args.run).kind == "train":
+    run = RunDir.open(args.run)
+    _refuse(args, run, OF_TRAININGS if run.kind == "search" else OF_SEARCHES)
+    if run.kind == "train":
         from rltune.training_loop import resume as resume_training
 
         return resume_training(
@@ -389,8 +416,6 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             target_reward=args.target_reward,
             plain=args.plain,
         )
-    if args.target_reward is not None:
-        raise UserError("--target-reward: of a training alone; a search keeps the one that it has")
     from rltune.search import resume
 
     return _report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError
@@ -54,7 +55,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if not Summary(Run(rundir)).running:
         raise UserError(f"the search {rundir.name!r} is not running.")
     if args.trial is not None:
-        _check(Run(rundir), args.trial)
+        _check(rundir.study_path, args.trial)
     requests = StopRequests(rundir.path)
     try:
         requests.ask(args.trial)
@@ -76,10 +77,15 @@ def _there(args: argparse.Namespace) -> int:
     return code
 
 
-def _check(run: Any, number: int) -> None:
-    """Complain about a trial that has ended, as far as the table knows by now."""
-    trials = run.trials()
-    ended = trials[(trials["trial"] == number) & (trials["state"] != "RUNNING")]
-    if number < 0 or len(ended):
-        state = f"is {ended['state'].iloc[0]}" if len(ended) else "is none"
-        raise UserError(f"--trial {number}: it {state}; only one that runs can be stopped.")
+def _check(study: Path, number: int) -> None:
+    """Raise UserError for a trial that has ended, or is none: the table lags behind the study."""
+    from rltune.study_database import read_study
+
+    states = {trial.number: trial.state.name for trial in read_study(study)}
+    state = states.get(number, "not there, at least not yet")
+    if state != "RUNNING":
+        running = [str(one) for one in sorted(states) if states[one] == "RUNNING"]
+        raise UserError(
+            f"--trial {number}: it is {state}; only one that runs can be stopped"
+            + (f": {', '.join(running)}." if running else ".")
+        )
