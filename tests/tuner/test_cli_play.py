@@ -140,6 +140,32 @@ def test_a_success_rate_is_told_where_there_is_one(tmp_path, monkeypatch, capsys
     assert json.loads(capsys.readouterr().out)["success_rate"] == 1.0
 
 
+def test_random_actions_are_a_baseline(capsys):
+    assert rltune("eval", "random", "--env", "CartPole-v1", "--episodes", 20, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["checkpoint"], result["eval_mode"]) == (None, "random")
+    assert 15 < result["mean"] < 35
+    arguments = ("--env-kwargs", "{max_episode_steps: 3}", "--episodes", 2)
+    assert rltune("eval", "random", "--env", "CartPole-v1", *arguments) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("random actions on CartPole-v1\nreturn of 2 random episodes")
+    assert "(3 to 3 steps)" in said
+    assert rltune("eval", "random") == 2
+    assert "in which environment? Give --env" in capsys.readouterr().err
+    assert rltune("play", "random") == 2
+
+
+def test_eval_with_exploration(training, capsys):
+    greedy, stochastic = [], []
+    for mode, results in (("greedy", greedy), ("stochastic", stochastic)):
+        for _ in range(2):
+            assert rltune("eval", training, "--episodes", 5, "--eval-mode", mode, "--json") == 0
+            results.append(json.loads(capsys.readouterr().out)["returns"])
+    assert greedy[0] == greedy[1] != stochastic[0] == stochastic[1]
+    assert rltune("eval", training, "--eval-mode", "lucky") == 2
+    assert "unknown way to evaluate 'lucky'" in capsys.readouterr().err
+
+
 def test_few_episodes_have_no_interval(training, capsys):
     assert rltune("eval", training, "--episodes", 2) == 0
     said = capsys.readouterr().out

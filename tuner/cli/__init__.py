@@ -21,7 +21,7 @@ from rltune.cli.output import flush_output, silence_output, watch_output
 # Modules; some hold several commands.
 COMMANDS = (
     "run", "plan", "train", "play", "show", "report", "compare", "dashboard", "importances",
-    "export", "replay", "space", "jobs", "fetch", "stop",
+    "export", "replay", "env", "space", "jobs", "fetch", "stop",
 )  # fmt: skip
 TRACEBACK = "--traceback"
 # They read what may be damaged, or come from anybody.

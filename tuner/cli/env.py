@@ -1,0 +1,49 @@
+"""`rltune env`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from rltune.cli.flags import parse_mapping, reject_extra
+
+ENV_HELP = """\
+Say what an environment is: its spaces and limits, what agents see of it, which agents fit.
+
+  rltune env CartPole-v1
+  rltune env LunarLander-v3 --env-kwargs "{continuous: true}"
+  rltune env my_module:MyEnv --json
+
+It plays some episodes of random actions; nothing is written.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "env",
+        help="say what an environment is, and which agents fit",
+        description=ENV_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(main=main)
+    parser.add_argument("env", metavar="ENV", help="gymnasium id, or module:Class of your own")
+    parser.add_argument("--env-kwargs", metavar="YAML", help='such as "{continuous: true}"')
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+
+
+def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    """Print the facts."""
+    reject_extra(extra)
+    from rltune.env_facts import env_facts, fact_lines
+
+    kwargs = parse_mapping("--env-kwargs", args.env_kwargs) if args.env_kwargs else {}
+    facts = env_facts(args.env, kwargs)
+    if args.json:
+        import json
+
+        print(json.dumps(facts, indent=1))
+    else:
+        print("\n".join(fact_lines(facts)))
+    return 0
