@@ -299,8 +299,7 @@ class Agent:
             n_envs,
             seed=seed,
             env_kwargs=self.env_kwargs,
-            frame_stack=self.config.frame_stack,
-            small_images=self.config.reads_small_images(),
+            **self.view,
             vectorization=self.config.vectorization if training else "sync",
             max_episode_steps=max_steps,
             training=training,
@@ -310,6 +309,15 @@ class Agent:
     def env_steps(self) -> int:
         """Agent decisions so far, summed over the environments."""
         return self._progress.env_steps
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """How it is shown an environment, as `Envs` and `make_env.as_shown` take it."""
+        config = self.config
+        return {
+            "frame_stack": config.frame_stack,
+            "small_images": config.reads_small_images(),
+        }
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -84,7 +85,7 @@ class Policy:
         self._encoder = ActionEncoder(self.action_space)
         self._recall = Recall(cast(Any, agent.algorithm))
         self._views: list[_View] = [self._view()]
-        stacks = agent.config.frame_stack > 1 or is_atari(agent.env)
+        stacks = agent.view.get("frame_stack", 0) > 1 or is_atari(agent.env)
         self._remembers = bool(self._recall.algorithm.state_size) or stacks
         self._n: int | None = None  # of the last call
         self.reset()
@@ -194,14 +195,8 @@ class Policy:
         return np.stack(seen).astype(dtype, copy=False)
 
     def _view(self) -> _View:
-        config = self.agent.config
         return _View(
-            self.env,
-            self.observation_space,
-            self.action_space,
-            bool(self._n_mask),
-            frame_stack=config.frame_stack,
-            small_images=config.reads_small_images(),
+            self.env, self.observation_space, self.action_space, bool(self._n_mask), self.agent.view
         )
 
     def close(self) -> None:
@@ -225,14 +220,10 @@ class _View:
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
         is_masked: bool,
-        *,
-        frame_stack: int,
-        small_images: bool,
+        view: Mapping[str, Any],
     ) -> None:
         self._given = _Given(observation_space, action_space)
-        self._shown = as_shown(
-            env, self._given, is_masked, frame_stack=frame_stack, small_images=small_images
-        )
+        self._shown = as_shown(env, self._given, is_masked, **view)
         self.is_bare = self._shown is self._given
 
     def show(self, obs: Any, starts: bool, mask: Any) -> Array:

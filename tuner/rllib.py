@@ -17,7 +17,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -196,6 +196,7 @@ class RLlibAgent:
 
     observations = None  # our agents may normalise them
     acts_only = False
+    view: ClassVar[dict[str, Any]] = {}
     replays = True
 
     def __init__(

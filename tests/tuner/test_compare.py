@@ -18,7 +18,9 @@ from rltune.against import Goal
 from rltune.agents.errors import UserError
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
+from rltune.comparing.entries import Entry
 from rltune.comparing.figures import charts, plot_history
+from rltune.comparing.random_baseline import random_entries
 from rltune.front import Front, Member
 from rltune.history import HistoryWriter
 from rltune.reporting.pieces import learning_curve
@@ -375,3 +377,22 @@ def test_it_reads_with_no_learner_loaded(two_agents: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code, *two_agents], capture_output=True, text=True,
                           check=True)  # fmt: skip
     assert done.stdout.strip() == "set()"
+
+
+def test_actions_at_random_are_a_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [make_training(tmp_path, "ppo", seed, 400 + seed) for seed in range(6)]
+    found = rltune.compare(good, random=True)
+    (cartpole,) = found.environments
+    assert [row.label for row in cartpole.rows] == ["ppo", "random actions"]
+    assert len(cartpole.rows[1].scores) == 6
+    assert all(10 < score < 40 for score in cartpole.rows[1].scores)
+    assert cartpole.pairs[0].surely
+    # Nothing is imported of what a run names.
+    entries, remarks = random_entries([Entry("ppo", "mine:Env", ())], "eval_return")
+    assert entries == []
+    assert "mine:Env: no actions at random" in remarks[0]
+    assert main(["compare", str(good[0]), "--random", "--metric=mean_length"]) == 2
+    assert main(["compare", str(good[0]), "--random", "--metric=-eval_return"]) == 2
+    assert "actions at random have a return alone" in capsys.readouterr().err

@@ -13,14 +13,14 @@ COMPARE_HELP = """\
 Put agents, environments, searches or Stable-Baselines3 logs side by side: who is ahead, how surely.
 
   rltune compare ppo-0 ppo-1 ppo-2 a2c-0 a2c-1 a2c-2
-  rltune compare my-search --defaults
+  rltune compare my-search --defaults --random
   rltune compare mine=runs/a mine=runs/b zoo=logs/ppo/CartPole-v1_1
   rltune compare runs logs --out comparison
 
 RUN is a run directory, its name, or latest; a folder of runs; or a folder of Stable-Baselines3 or
 rl-zoo3 logs (monitor.csv, evaluations.npz). Trainings of the same agent are seeds of one entry;
 LABEL=RUN says what belongs together. Of a search, the re-trainings of its answer on test seeds
-count. Reads the folders alone.
+count. Reads the folders alone; only --random plays.
 """
 
 
@@ -36,6 +36,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="see above; or LABEL=RUN")
     parser.add_argument(
         "--defaults", action="store_true", help="of searches the agents' defaults, too"
+    )
+    parser.add_argument(
+        "--random",
+        action="store_true",
+        help="actions at random, too: plays them (gymnasium's own environments)",
     )
     parser.add_argument(
         "--metric",
@@ -88,6 +93,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         scales=parse_scales(args.scale),
         env=args.env,
         defaults=args.defaults,
+        random=args.random,
     )
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))

@@ -152,6 +152,7 @@ def compare(
     scales: Mapping[str, tuple[float, float]] | None = None,
     env: str | None = None,
     defaults: bool = False,
+    random: bool = False,
 ) -> Comparison:
     """Put runs and logs side by side, from their folders alone.
 
@@ -167,6 +168,7 @@ def compare(
             default what random actions get, and gymnasium's solving return
         env: the environment of logs that don't say it
         defaults: of searches the agents' defaults, too
+        random: actions at random, too, which are played for it (gymnasium's own environments)
 
     Raises:
         UserError: something isn't there, is damaged, or can't be compared.
@@ -175,6 +177,11 @@ def compare(
 
     parse_objective(objective)
     entries, remarks = collect(runs, metric, env=env, defaults=defaults)
+    if random:
+        from rltune.comparing.random_baseline import random_entries
+
+        baselines, skipped = random_entries(entries, metric)
+        entries, remarks = [*entries, *baselines], [*remarks, *skipped]
     _check_until(entries, until)
     known = _scales(entries, scales or {})
     environments = tuple(
