@@ -22,6 +22,11 @@ WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 WEIGHTS = "weights.pt"  # in a run: what it started from
 
 
+def place_of(run: object) -> str:
+    """Return the path or name of a run: it may be what a search or a training has given."""
+    return os.fspath(cast("str | os.PathLike[str]", getattr(run, "path", run)))
+
+
 def load_agent(path: Path, *, env: str | None = None, device: str = "auto") -> AnyAgent:
     """Return the agent in a checkpoint, to act with.
 

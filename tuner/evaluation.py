@@ -153,12 +153,11 @@ def opened(
             raise UserError("random actions in which environment? Give --env with one of them.")
         agent = RandomAgent(env, env_kwargs)
     else:
-        from rltune.checkpoints import find_checkpoint, load_agent
+        from rltune.checkpoints import find_checkpoint, load_agent, place_of
 
         if env_kwargs:
             raise UserError("--env-kwargs: an agent has those that it was trained with")
-        where = cast("str | os.PathLike[str]", getattr(run, "path", run))
-        path = find_checkpoint(where, best=best, trial=trial)
+        path = find_checkpoint(place_of(run), best=best, trial=trial)
         agent = load_agent(path, env=env, device=device)
     try:
         yield path, agent

@@ -174,6 +174,10 @@ class Search:
                 raise unknown("option", option, SearchSpec.__dataclass_fields__)
         if note := _spread_evaluations(options, env, int(budget)):
             self.notes = [*self.notes, note]
+        if options.get("weights") is not None:
+            from rltune.checkpoints import place_of
+
+            options["weights"] = place_of(options["weights"])
         self.spec = SearchSpec(
             agent=agent,
             env=env,

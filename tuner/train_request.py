@@ -16,6 +16,7 @@ from rltune.agents.config import (
 )
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError, unknown
+from rltune.checkpoints import place_of
 from rltune.dimensions import checked_value
 from rltune.evaluating import affordable, longest_episode
 from rltune.learners import config_class
@@ -77,6 +78,8 @@ def train(
         except UserError:
             raise unknown("keyword", option, [*fields, *known], "train()") from None
         values[own] = coerce(known[own], options.pop(option), "train()")
+    if options.get("weights") is not None:
+        options["weights"] = place_of(options["weights"])
     if total_timesteps is not None:
         options["total_timesteps"] = int(total_timesteps)
     spec = training_spec(

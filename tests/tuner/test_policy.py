@@ -24,6 +24,7 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("dqn", "toy_envs:Fenced", REPLAYS, {"where": "info"}),
     ("ppo", "toy_envs:Fenced", SMALL, {"where": "dict", "counts": [3, 4]}),
     ("ppo", "toy_envs:FencedPicture", {"n_envs": 2, "n_steps": 8}, {}),
+    ("ppo", "toy_envs:Camera", {"n_envs": 2, "n_steps": 8}, {"masked": True}),
 ]
 
 

@@ -26,6 +26,7 @@ from rltune.agents.controls import Controls
 from rltune.agents.envs import Envs
 from rltune.agents.errors import UserError
 from rltune.learners import agent_type, config_class
+from rltune.policy import Policy
 from rltune.rllib import RLlibAgent, _is_sound, _learner, _replay
 from rltune.rllib_config import NAMES
 
@@ -353,6 +354,13 @@ def test_a_checkpoint_goes_on_and_is_no_pickle(tmp_path: Path) -> None:
     )
     assert isinstance(again, RLlibAgent)
     assert again.env_steps == agent.env_steps
+    policy = Policy(again, path)
+    assert policy(np.zeros((3, 4), np.float32)).shape == (3,)
+    with pytest.raises(UserError, match="only greedy actions can be asked for"):
+        policy.act(np.zeros(4, np.float32), deterministic=False)
+    with pytest.raises(UserError, match="can only be evaluated greedily"):
+        again.evaluate(1, mode="stochastic")
+    assert rltune.play(policy, video=tmp_path / "play.gif", max_steps=3).lengths == [3]
     assert again.extra == agent.extra
     assert again.config == agent.config
     assert again.monitor.state_dict() == agent.monitor.state_dict()

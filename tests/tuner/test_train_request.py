@@ -84,6 +84,11 @@ def test_from_python_to_a_policy(tmp_path: Path) -> None:
     assert rltune.evaluate(tmp_path / "one/checkpoints/last.pt", 2, seed=1).returns == (
         evaluation.returns
     )
+    child = rltune.train(
+        "ppo", "CartPole-v1", total_timesteps=32, n_envs=2, n_steps=16, net_arch=[8], weights=done,
+        eval_episodes=2, wandb="off", name="child", storage_path=tmp_path, plain=True,
+    )  # fmt: skip
+    assert RunDir.open(child.path).spec["weights"] == str(done.path)
     stochastic = rltune.evaluate(done, 5, seed=1, eval_mode="stochastic")
     assert stochastic.returns != rltune.evaluate(done, 5, seed=1).returns
     video = tmp_path / "play.gif"
