@@ -230,7 +230,7 @@ def _add_resume(subparsers: Any) -> None:
     resume.add_argument("--address", metavar="ADDRESS", help=ADDRESS)
     resume.add_argument("--no-stop-rules", dest="stop_rules", action="store_false", default=None)
     resume.add_argument(
-        "--test-seeds", type=_whole, metavar="N", help="a new total, to break a tie"
+        "--test-seeds", type=_whole, metavar="N", help="a new total, to prove a lead"
     )
     resume.add_argument("--total-timesteps", "-n", type=_number, help="of a training: a new total")
     resume.add_argument(

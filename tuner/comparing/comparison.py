@@ -27,6 +27,7 @@ from rltune.scales import Scale, known_scale, parse_suite
 from rltune.stats import (
     Estimate,
     bootstrap_interval,
+    difference,
     iqm,
     p_value_better,
     significance,
@@ -60,7 +61,7 @@ class Pair:
     b: str
     probability: Estimate
     p_value: float | None = None
-    surely: bool = False  # beyond chance, all pairs of the environment considered
+    surely: bool = False  # ``a`` is, beyond chance, all pairs of the environment considered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +265,10 @@ def _on_one(
         p = min(
             1.0, 2 * min(p_value_better(a.scores, b.scores), p_value_better(b.scores, a.scores))
         )
-        surely = p <= significance(len(compared))
+        # The answer of a search is the best of its finalists on these very seeds (`answer.py`).
+        finalists = max(one.finalists for row in (a, b) for one in row.entry.trainings)
+        level = min(significance(len(compared)), 2 * significance(finalists - 1))
+        surely = difference(a.scores, b.scores, level / 2)[1]
         pairs.append(Pair(a=a.label, b=b.label, probability=wins, p_value=p, surely=surely))
     return OnOne(env=env, scale=scale, rows=tuple(rows), pairs=tuple(pairs))
 
