@@ -327,16 +327,15 @@ def _is_below(
 ) -> bool:
     """Whether the first of the order is better than this one beyond chance.
 
-    Comparisons with the defaults are known before there are test scores. Which of the others is the
+    Whom the defaults are compared with is known before there are test scores. Which one is the
     highest is not: so each may have been compared with each, in either direction.
     """
     best, count = order[0], len(order)
-    has_default = any("default" in other.origins for other in order)
-    if "default" in (*best.origins, *one.origins):
+    if "default" in one.origins:
         comparisons = count - 1
     else:
-        rivals = count - has_default
-        comparisons = rivals * (rivals - 1)
+        rivals = sum("default" not in other.origins for other in order)
+        comparisons = rivals * (rivals - 1) + (count - rivals) * rivals
     first, second = (list(scores[each.trial].values()) for each in (best, one))
     return difference(first, second, significance(comparisons))[1]
 
