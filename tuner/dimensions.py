@@ -20,7 +20,8 @@ from rltune.yaml_lines import KeyPath, Source
 if TYPE_CHECKING:
     import numpy as np
 
-KINDS = ("uniform", "log", "one_minus_log", "int", "pow2", "choice")
+CONTINUOUS = ("uniform", "log", "one_minus_log")
+KINDS = (*CONTINUOUS, "int", "pow2", "choice")
 EXAMPLES = {
     "uniform": "{uniform: [0.1, 1.0]}",
     "log": "{log: [1e-5, 1e-2]}",
@@ -147,7 +148,7 @@ class Dimension:
         if self.step != 1:
             result["step"] = self.step
         if self.when:
-            result["when"] = {k: v[0] if len(v) == 1 else list(v) for k, v in self.when.items()}
+            result["when"] = {name: _wanted(values) for name, values in self.when.items()}
         return result
 
     def describe(self) -> str:
@@ -267,6 +268,11 @@ def _parse_when(value: object, source: Source, path: KeyPath) -> Condition:
             raise source.error((*path, str(key)), f"needs a value or a list of values: {key}")
         when[key] = tuple(values)
     return when
+
+
+def _wanted(values: tuple[Any, ...]) -> Any:
+    """The values of a condition as a file has them; a list that is a value stays in a list."""
+    return values[0] if len(values) == 1 and not isinstance(values[0], list) else list(values)
 
 
 def own_dimension(parameter: Hyperparameter) -> Dimension:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,11 +49,25 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
+# What other languages write, and what is written here.
+_FOREIGN = (
+    (r"&&|&", "and"),
+    (r"\|\|?", "or"),
+    (r"!(?!=)|~", "not"),
+    (r"\^", "**"),
+    (r"(?<![<>=!:])=(?!=)", "=="),
+)
+
+
 @dataclass(frozen=True)
 class Expression:
-    """An expression such as ``n_steps * n_envs // batch_size``. UserError when it is not one."""
+    """An expression such as ``n_steps * n_envs // batch_size``. UserError when it is not one.
+
+    ``place`` is the key at which it stands in a space, for errors.
+    """
 
     text: str
+    place: tuple[str | int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         _check(self._tree, 0, self.text)
@@ -96,7 +111,8 @@ class Expression:
         if not self.names & names.keys():
             return self
         parsed = {name: ast.parse(text.strip(), mode="eval").body for name, text in names.items()}
-        return Expression(ast.unparse(_Substitution(parsed).visit(ast.parse(self.text.strip()))))
+        text = ast.unparse(_Substitution(parsed).visit(ast.parse(self.text.strip())))
+        return replace(self, text=text)
 
     @cached_property
     def _tree(self) -> ast.expr:
@@ -105,7 +121,7 @@ class Expression:
         try:
             return ast.parse(self.text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise UserError(f"{self.text!r} is not an expression") from None
+            raise UserError(f"{self.text!r} is not an expression{_hint(self.text)}") from None
 
     def _failed(self, reason: str, values: Mapping[str, Any]) -> UserError:
         return UserError(f"{self.with_values(values)}: {reason}")
@@ -156,10 +172,19 @@ def _check_node(node: ast.AST, text: str) -> None:
         return
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARISONS for op in node.ops):
         return
+    if hint := _hint(text):
+        raise UserError(f"{text!r}: {ast.unparse(node)!r} is not allowed{hint}")
     raise UserError(
         f"{text!r}: {ast.unparse(node)!r} is not allowed; write numbers, names, + - * / // % **, "
         f"comparisons, and, or, not, {', '.join(sorted(FUNCTIONS))}"
     )
+
+
+def _hint(text: str) -> str:
+    """Say what to write instead of another language's operators, if there are some."""
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
+    found = [(match[0], own) for one, own in _FOREIGN if (match := re.search(one, bare))]
+    return "; " + ", ".join(f"write {own} for {other}" for other, own in found) if found else ""
 
 
 def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:

@@ -144,13 +144,17 @@ class Space:
         Raises:
             UserError: the constraints leave (almost) nothing.
         """
-        broken: list[str] = []
         for _ in range(MAX_REJECTIONS):
             values = self.suggest(lambda dimension: dimension.sample(rng))
-            broken = self.violations(self.resolve(values))
+            try:
+                broken = self.violations(self.resolve(values))
+                failed = None
+            except UserError as error:  # such as a division by zero
+                failed = error
+                continue
             if not broken:
                 return values
-        raise self.source.error(
+        raise failed or self.source.error(
             ("constraints",),
             f"none of {MAX_REJECTIONS:,} samples satisfies them (the last one broke {broken[0]}); "
             "widen the ranges or loosen the constraint",
@@ -177,7 +181,7 @@ class Space:
         return [
             constraint.with_values(known)
             for constraint in self.constraints
-            if constraint.names <= known.keys() and not constraint.evaluate(known)
+            if constraint.names <= known.keys() and not self.evaluate(constraint, known)
         ]
 
     def contains(self, values: Mapping[str, Any]) -> bool:
@@ -196,8 +200,15 @@ class Space:
         known = dict(config)
         for name in self.derived_order:
             if self.derived[name].names <= known.keys():
-                known[name] = self.derived[name].evaluate(known)
+                known[name] = self.evaluate(self.derived[name], known)
         return known
+
+    def evaluate(self, expression: Expression, known: Mapping[str, Any]) -> Any:
+        """Return its value. UserError, with its place: it has none."""
+        try:
+            return expression.evaluate(known)
+        except UserError as error:
+            raise self.source.error(expression.place, str(error)) from None
 
     @cached_property
     def order(self) -> list[str]:

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import NETWORK_FIELDS, Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension, same
+from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
 from rltune.expressions import Expression
-from rltune.space_checks import check, check_names, start_error
+from rltune.space_checks import (
+    can_be,
+    check,
+    check_names,
+    check_reach,
+    start_error,
+    unreachable,
+)
 from rltune.space_reader import Start
 from rltune.yaml_lines import KeyPath, Source
 
@@ -78,6 +85,7 @@ def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     fixed = {name: value(name, item, "fixed", name) for name, item in space.fixed.items()}
     space = replace(space, fixed=fixed, dimensions=dimensions, starts=starts)
     check(space)
+    check_reach(space)
     _check_model_files(space, known)
     return space
 
@@ -223,27 +231,18 @@ def _without_dead(space: Space) -> Space:
     dimensions = {}
     for name, dimension in space.dimensions.items():
         when = {
-            parent: tuple(value for value in wanted if _can_be(space, parent, value))
+            parent: tuple(value for value in wanted if can_be(space, parent, value))
             for parent, wanted in dimension.when.items()
         }
-        if all(when.values()):
+        if all(when.values()) and not unreachable(space, [name]):
             dimensions[name] = replace(dimension, when=when)
     gone = set(space.dimensions) - set(dimensions)
-    if not gone:
-        return replace(space, dimensions=dimensions)
     for name in space.derived_order:
-        if space.derived[name].names & gone:
+        if space.derived[name].names & gone or unreachable(space, [name]):
             gone.add(name)
-    space = replace(
-        space,
-        dimensions=dimensions,
-        derived={name: e for name, e in space.derived.items() if name not in gone},
-        constraints=tuple(c for c in space.constraints if not c.names & gone),
+    derived = {name: e for name, e in space.derived.items() if name not in gone}
+    constraints = tuple(
+        c for c in space.constraints if not c.names & gone and not unreachable(space, c.names)
     )
-    return _without_dead(space)
-
-
-def _can_be(space: Space, name: str, value: Any) -> bool:
-    if name in space.fixed:
-        return same(space.fixed[name], value)
-    return name in space.dimensions and space.dimensions[name].contains(value)
+    space = replace(space, dimensions=dimensions, derived=derived, constraints=constraints)
+    return _without_dead(space) if gone else space

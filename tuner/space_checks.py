@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import show
+from rltune.dimensions import CONTINUOUS, same, show
 from rltune.expressions import Expression
 from rltune.space_reader import Start
 from rltune.yaml_lines import KeyPath, Source
@@ -45,12 +46,20 @@ def _check_conditions(space: Space) -> None:
             if parent not in space.dimensions:
                 known = {**space.dimensions, **space.fixed}
                 raise space.source.error(path, str(unknown("name", parent, known)))
+            asked = space.dimensions[parent]
+            if asked.kind in CONTINUOUS:
+                raise space.source.error(
+                    path,
+                    f"{parent} is searched in {asked.describe()}, where a sample is never exactly "
+                    f"{show(wanted[0])}; give {parent} a choice, or leave the condition out",
+                )
             for value in wanted:
-                if not space.dimensions[parent].contains(value):
+                if not asked.contains(value):
+                    lists = any(isinstance(choice, list) for choice in asked.choices)
                     raise space.source.error(
                         path,
-                        f"{parent} is never {show(value)}; its values are "
-                        f"{space.dimensions[parent].describe()}",
+                        f"{parent} is never {show(value)}; its values are {asked.describe()}"
+                        + ("; a list as a value is written [[64, 64]]" if lists else ""),
                     )
     try:
         _ = space.order
@@ -75,9 +84,54 @@ def check_names(space: Space, hyperparameters: Iterable[str] = ()) -> None:
 def places(space: Space) -> Iterator[tuple[KeyPath, Expression]]:
     """The expressions of a space, and where they stand."""
     for name, expression in space.derived.items():
-        yield ("derived", name), expression
+        yield expression.place or ("derived", name), expression
     for i, constraint in enumerate(space.constraints):
-        yield ("constraints", i), constraint
+        yield constraint.place or ("constraints", i), constraint
+
+
+def check_reach(space: Space) -> None:
+    """Raise a UserError when something in the space can never be, in an agent's types."""
+    for name, dimension in space.dimensions.items():
+        if parent := unreachable(space, [name]):
+            raise space.source.error(
+                ("space", name, *(["when"] if dimension.when else [])),
+                f"{name} is never there: {parent} is never what it and its conditions ask for",
+            )
+    for path, expression in places(space):
+        if parent := unreachable(space, expression.names):
+            raise space.source.error(
+                path,
+                f"{expression.text!r} never applies: {parent} is never what the conditions of "
+                f"{' and '.join(sorted(expression.names))} ask for",
+            )
+
+
+def unreachable(space: Space, names: Iterable[str]) -> str:
+    """The name that would need a value that it never has for all of ``names`` to be there."""
+    asked: dict[str, list[Any]] = {}
+    todo, seen = list(names), set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        when = space.dimensions[name].when if name in space.dimensions else {}
+        for parent, wanted in when.items():
+            before = asked.get(parent, wanted)
+            asked[parent] = [v for v in before if any(same(v, one) for one in wanted)]
+        todo += [*when, *(space.derived[name].names if name in space.derived else ())]
+    for parent, values in asked.items():
+        if not any(can_be(space, parent, value) for value in values):
+            return parent
+    return ""
+
+
+def can_be(space: Space, name: str, value: Any) -> bool:
+    """Whether a sample may be exactly the value, which no point of a continuous range ever is."""
+    if name in space.fixed:
+        return same(space.fixed[name], value)
+    dimension = space.dimensions.get(name)
+    return bool(dimension and dimension.kind not in CONTINUOUS and dimension.contains(value))
 
 
 def _check_order(space: Space) -> None:
@@ -96,6 +150,7 @@ def start_error(space: Space, start: Start) -> tuple[str, str] | None:
         if name in space.dimensions and name not in active:
             when = _condition_text(space.dimensions[name].when)
             return name, f"{name} is only there when {when}; say so in this start"
+    space = replace(space, source=Source())  # the error is the start's
     try:
         broken = space.violations(space.resolve(start.values))
     except UserError as error:

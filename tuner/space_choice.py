@@ -11,8 +11,10 @@ from typing import Any
 from rltune.agents.config import NETWORK_FIELDS, hyperparameters, own_name
 from rltune.agents.errors import UserError
 from rltune.dimensions import Dimension, same, word
+from rltune.scales import environments
 from rltune.space import Space, shipped_name, shipped_spaces
 from rltune.space_changes import held
+from rltune.space_samples import try_out
 
 Asked = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -72,6 +74,8 @@ def choose_space(
         read = Space.from_hyperparameters(known, agent)
     if read.agent is not None and read.agent != agent:
         raise UserError(f"the space is for the agent {read.agent!r}, not {agent!r}.")
+    if env is None and read.env:
+        _check_env(read, read.env)
     own = read.checked_against(known)
     fixed = {str(own_name(name, known)) for name in read.fixed}
     changes = {name: value for name, value in own.fixed.items() if name in fixed}
@@ -83,12 +87,23 @@ def choose_space(
     chosen = own.with_overrides(changes).checked_against(known)
     if not chosen.dimensions:
         raise UserError("the space has nothing to search; give at least one dimension.")
+    try_out(chosen, config_class)
     notes = [*_taken(read, space, takes_env=env is None), *_changed(own, chosen, changes, env)]
     return Choice(chosen, env or read.env, notes)
 
 
 def _read(space: Asked) -> Space:
     return Space.from_dict(space) if isinstance(space, Mapping) else Space.load(os.fspath(space))
+
+
+def _check_env(read: Space, env: str) -> None:
+    from rltune.agents.make_env import check_env_name
+
+    try:
+        for one in environments(env):
+            check_env_name(one)
+    except UserError as error:
+        raise read.source.error(("env",), str(error)) from None
 
 
 def _taken(read: Space, asked: Asked | None, takes_env: bool) -> Iterator[str]:

@@ -114,7 +114,7 @@ def _expression(value: object, source: Source, path: KeyPath, example: str) -> E
     if not isinstance(value, str):
         raise source.error(path, f"needs an expression such as {example}; got {show(value)}")
     try:
-        return Expression(value)
+        return Expression(value, path)
     except UserError as error:
         raise source.error(path, str(error)) from None
 

@@ -42,18 +42,19 @@ def test_check_shows_the_parts_and_samples(run: Run, tmp_path: Path) -> None:
         "  lr: {log: [1e-5, 1e-2]}\n  optimizer: {choice: [adam, rmsprop]}\n"
         "  rms_alpha: {uniform: [0.9, 0.99], when: {optimizer: rmsprop}}\n"
         "derived: {batch_size: 32 * n_envs}\nconstraints: [lr < 5e-3]\n"
-        "start: [{name: mine, env: A-v1, gamma: 0.9}, {name: other, env: B-v1, gamma: 0.8}]\n"
+        "start: [{name: mine, env: CartPole-v1, gamma: 0.9}, "
+        "{name: other, env: Acrobot-v1, gamma: 0.8}]\n"
     )
-    text = run("space", "check", str(file), "--samples", "3", "--env", "A-v1")
+    text = run("space", "check", str(file), "--samples", "3", "--env", "CartPole-v1")
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[0] == "agent: ppo environment: A-v1 budget: 20,000 env_steps"
+    assert lines[0] == "agent: ppo environment: CartPole-v1 budget: 20,000 env_steps"
     assert "learning_rate log [1e-05, 0.01]" in lines
     assert "rms_alpha uniform [0.9, 0.99] optimizer rmsprop" in lines
     assert "fixed n_envs = 4" in lines
     assert "derived batch_size = 32 * n_envs" in lines
     assert "constraint learning_rate < 0.005" in lines
-    assert "start mine A-v1: gamma 0.9" in lines
-    assert "B-v1" not in text
+    assert "start mine CartPole-v1: gamma 0.9" in lines
+    assert "Acrobot" not in text
     assert "3 samples:" in lines
     assert "batch_size 128 128 128" in lines
     assert lines[-1] == f"{file} is valid for ppo"

@@ -87,6 +87,24 @@ def test_refuses_everything_else(text: str) -> None:
         Expression(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("n_steps = 64", "; write == for ="),
+        ("a < 1 && b < 2", "; write and for &&"),
+        ("a < 1 || !b == c", "; write or for ||, write not for !"),
+        ("(a < 1) & (b < 2)", "; write and for &"),
+        ("a ^ 2 > 1", "; write ** for ^"),
+        ("a != 'x=y&&z' +", "is not an expression"),
+        ("a <= 1 >= 2 == 3 +", "is not an expression"),
+    ],
+)
+def test_other_languages_operators_get_a_hint(text: str, hint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Expression(text)
+    assert str(caught.value).endswith(hint)
+
+
 def test_an_unknown_function_gets_the_close_match() -> None:
     with pytest.raises(UserError, match=r"unknown function 'cel'; did you mean 'ceil'"):
         Expression("cel(a)")

@@ -270,7 +270,8 @@ MISTAKES = [
         "n_steps: 32, batch_size: 256}",
         "n_steps: 32, batch_size: 0}",
         19,
-        "start[0]: n_steps * n_envs // batch_size (batch_size=0, n_envs=8, n_steps=32): division",
+        "start[0]: derived.n_minibatches: n_steps * n_envs // batch_size (batch_size=0, n_envs=8, "
+        "n_steps=32): division by zero",
     ),
     (
         "n_steps: 32, batch_size: 256}",

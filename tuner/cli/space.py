@@ -83,18 +83,23 @@ def check_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.samples < 0 or args.seed < 0:
         raise UserError("space check: --samples and --seed must be 0 or more")
     import numpy as np
-    from rltune.agents.config import hyperparameters
-    from rltune.learners import config_class
     from rltune.space import Space
+    from rltune.space_checks import check_names, check_reach
 
     space = Space.load(args.file)
     agent, env = args.agent or space.agent, args.env or space.env
+    notes: list[str] = []
     if agent is not None:
-        space = space.checked_against(hyperparameters(config_class(agent)))
+        space, notes = _checked_as_by_a_search(agent, args.env, args.file)
+    else:
+        check_names(space)
+        check_reach(space)
     rng = np.random.default_rng(args.seed)
     samples = [space.resolve(space.sample(rng)) for _ in range(args.samples)]
 
     _show_parts(space, agent, env)
+    for note in notes:
+        print(f"\n{note}")
     if samples:
         print(f"\n{len(samples)} samples:" if len(samples) > 1 else "\n1 sample:")
         names = sorted(set().union(*samples), key=_order(space).index)
@@ -103,6 +108,25 @@ def check_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         _print_table(head, [(name, *row) for name, row in zip(names, rows, strict=True)])
     print(f"\n{args.file} is valid" + (f" for {agent}" if agent else "; no agent to check against"))
     return 0
+
+
+def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Space, list[str]]:
+    """Return the space in the agent's names, and what is to be said of it; UserError: refused."""
+    import numpy as np
+    from rltune.learners import check_fit, config_class
+    from rltune.scales import environments
+    from rltune.search import full_config, starts
+    from rltune.space_choice import choose_space
+
+    found = config_class(agent)
+    choice = choose_space(agent, env, file, found, {})
+    if choice.env:
+        default, *_ = starts(choice.space, choice.env, found)
+        drawn = choice.space.resolve(choice.space.sample(np.random.default_rng(0)))
+        for one in environments(choice.env):
+            configs = [default.config, full_config(found, drawn)]
+            check_fit(agent, one, configs, {}, has_data=True)
+    return choice.space, choice.notes
 
 
 def schema_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
