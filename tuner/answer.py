@@ -227,7 +227,7 @@ def retrain_command(
     config: Mapping[str, Any],
     defaults: Mapping[str, Any],
     seed: int,
-    schedule: object = None,
+    schedule: str = "[]",
     *,
     env_kwargs: Mapping[str, Any],
     controls: Mapping[str, Any],
@@ -235,9 +235,9 @@ def retrain_command(
 ) -> str:
     """Return the one line that trains ``config`` again, bit for bit.
 
-    Names only the values that differ from the agent's ``defaults``; ``schedule`` is the file that
-    says how they change on the way, ``weights`` is what it starts from. No secret among
-    ``env_kwargs`` is in it.
+    Names only the values that differ from the agent's ``defaults``; ``schedule`` says how they
+    change on the way, as a file's name or in YAML, ``weights`` is what it starts from. No secret
+    among ``env_kwargs`` is in it.
     """
     words = ["rltune", "train", agent, "--env", env, "-n", str(budget)]
     for name, value in config.items():
@@ -249,8 +249,8 @@ def retrain_command(
         words += [f"--{name.replace('_', '-')}", str(value)]
     if weights:
         words += ["--weights", weights]
-    if schedule:
-        words += ["--schedule", str(schedule)]
+    if schedule != "[]":
+        words += ["--schedule", schedule]
     words += ["--seed", str(seed)]
     return shlex.join(words)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -71,7 +72,7 @@ def conclude(
     if changes:
         run.write_yaml("best/schedule.yaml", changes)
     command = retrain_command(
-        spec.agent, spec.env, spec.budget, config, defaults, seed, changes and schedule,
+        spec.agent, spec.env, spec.budget, config, defaults, seed, json.dumps(changes),
         env_kwargs=spec.env_kwargs, controls=spec.controls,
         weights=kept_weights(run.name, spec.weights),
     )  # fmt: skip

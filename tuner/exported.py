@@ -310,7 +310,7 @@ def as_command(found: Exportable) -> str:
         spec.config,
         defaults,
         spec.seed,
-        STDIN if spec.schedule else None,
+        STDIN if spec.schedule else "[]",
         env_kwargs=spec.env_kwargs,
         controls=spec.controls,
         weights=spec.weights,

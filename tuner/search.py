@@ -187,6 +187,7 @@ class Search:
             time_limit=time_limit,
             against=[against] if isinstance(against, str) else list(against),
             warm_start=_run_paths(warm_start),
+            defaults=full_config(self.config_class, {}),
             import_path=os.getcwd(),
             **options,
         )

@@ -74,6 +74,7 @@ class SearchSpec(Tracking):
     weights: str | None = None  # where they came from; the run keeps a copy
     save_replay_buffer: bool = True
     report: bool = True
+    defaults: dict[str, Any] = field(default_factory=dict)  # the agent's own configuration
     import_path: str = "."
 
     def __post_init__(self) -> None:

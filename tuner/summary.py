@@ -226,7 +226,9 @@ class Summary:
 
     @cached_property
     def defaults(self) -> dict[str, Any] | None:
-        """The agent's own configuration, as the trial with the defaults has it."""
+        """The agent's own configuration; in older runs, that of the trial with the defaults."""
+        if isinstance(own := self.spec.get("defaults"), dict) and own:
+            return own
         found = self.trials[self.trials["origin"] == "default"]
         return self.config(int(found.iloc[0]["trial"])) if len(found) else None
 

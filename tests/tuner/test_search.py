@@ -241,6 +241,8 @@ def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
     seed = max(winner["scores"], key=winner["scores"].get)
     command = shlex.split((result.path / "best" / "command.txt").read_text())[1:]
     assert command[-2:] == ["--seed", str(seed)]
+    assert not any(word.startswith("/") for word in command), "it runs on another machine, too"
+    (result.path / "best" / "schedule.yaml").unlink()  # and without the run
     more = ["--storage-path", str(tmp_path), "--name", "again", "--wandb", "off", "--plain"]
     assert main([*command, *more]) == 0
     again = rltune.open(tmp_path / "again").history()

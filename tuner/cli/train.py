@@ -101,7 +101,8 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument(
         "--schedule",
         metavar="FILE",
-        help="hyperparameters that change on the way, in YAML: a list of {env_steps, config}",
+        help="hyperparameters that change on the way: a YAML file, or its text, with a list of "
+        "{env_steps, config}",
     )
     what.add_argument("--weights", metavar="CHECKPOINT_OR_RUN", help=WEIGHTS_HELP)
     what.add_argument("--device", help="cpu, cuda or auto (default)")
@@ -180,7 +181,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         args.env,
         config=args.config,
         preset=args.preset,
-        schedule=args.schedule,
+        schedule=_schedule(args.schedule),
         chosen=read_flags(parse_flags(args, extra, known), args.agent, known),
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -188,6 +189,15 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     result = train(spec, name=args.name, storage_path=storage, plain=args.plain)
     print_result(result)
     return result.exit_code
+
+
+def _schedule(given: str | None) -> Any:
+    """Return the changes that stand in the flag itself, else the file that it names."""
+    if given is None or not given.lstrip().startswith("["):
+        return given
+    from rltune.yaml_lines import parse_yaml
+
+    return parse_yaml(given, "--schedule")[0]
 
 
 def read_flags(
