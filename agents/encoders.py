@@ -169,9 +169,9 @@ class Combined(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return (batch, size)."""
-        vector, *images = obs.split(self.cuts, -1)
+        vector, *images = torch.split(obs, self.cuts, -1)
         read = [
-            encoder(image.unflatten(-1, shape))
+            encoder(image.reshape(-1, *shape))
             for encoder, image, shape in zip(self.encoders, images, self.images, strict=True)
         ]
         return torch.cat([vector, *read], -1)

@@ -136,12 +136,15 @@ class _MixedObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
         )
 
     def observation(self, observation: Any) -> Array:
-        rows = [spaces.flatten(part.space, part.of(observation)) for part in self._others]
+        rows: list[Any] = [
+            spaces.flatten(part.space, part.of(observation)) for part in self._others
+        ]
         for part, layout in self._images:
             image = np.asarray(part.of(observation))
             bits = image.dtype == np.bool_
             rows.append(channels_first(image, layout).reshape(-1) * np.float32(255 if bits else 1))
-        return np.concatenate(rows, dtype=np.float32, casting="unsafe")
+        row: Array = np.concatenate(rows, dtype=np.float32, casting="unsafe")
+        return row
 
 
 class _Stacked(gymnasium.ObservationWrapper[Array, Any, Any]):

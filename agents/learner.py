@@ -62,7 +62,8 @@ class Learner:
         """Descend one step on ``loss``; returns the gradient's norm before clipping (0-d)."""
         gradients = torch.autograd.grad(loss, self.parameters)
         gradient = torch.cat([g.reshape(-1) for g in gradients])
-        size = norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
+        size = norm
         if self.config.max_grad_value > 0:
             gradient.clamp_(-self.config.max_grad_value, self.config.max_grad_value)
             size = torch.linalg.vector_norm(gradient)

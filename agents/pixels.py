@@ -25,7 +25,7 @@ def unpack(pixels: Array, rows: Array, compressed: list[Tensor]) -> None:
     for part, one in zip(_parts(pixels, rows), compressed, strict=True):
         # Bounded: a few bytes could stand for more than the memory.
         size = pixels[part].nbytes
-        content = np.frombuffer(zlib.decompressobj().decompress(one.numpy(), size), np.uint8)
+        content = np.frombuffer(zlib.decompressobj().decompress(one.numpy().data, size), np.uint8)
         pixels[part] = content.reshape(len(part), *pixels.shape[1:])
 
 

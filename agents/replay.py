@@ -306,7 +306,7 @@ class _Layout(NamedTuple):
 
     @property
     def frame_bytes(self) -> int:
-        n_pixels = self.pixels.stop - self.pixels.start
+        n_pixels: int = self.pixels.stop - self.pixels.start
         return (math.prod(self.shape) - n_pixels) * self.dtype.itemsize + n_pixels
 
     def memory(self, rows: tuple[int, int]) -> _Observations | MixedRows:

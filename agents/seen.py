@@ -103,10 +103,10 @@ class Parts:
         self.lstm_sizes = parts.lstm_sizes if parts else ()
         self.state_size = 2 * sum(self.lstm_sizes)
         self._size = math.prod(self.shape)
-        mixed = isinstance(self.observation_space, Mixed)
-        is_image = len(self.shape) == 3
-        self.has_images = mixed or is_image
-        self.n_vector = self.observation_space.n_vector if mixed else 0 if is_image else self._size
+        self.has_images = len(self.shape) == 3
+        self.n_vector = 0 if self.has_images else self._size
+        if isinstance(self.observation_space, Mixed):
+            self.has_images, self.n_vector = True, self.observation_space.n_vector
         self.flag = self._size + self.n_mask  # where the number stands that marks a beginning
         self._is_plain = parts is None
 
