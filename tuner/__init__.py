@@ -5,8 +5,8 @@
 mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done,
 `replay_sampler` another sampler.
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
-`train` trains one agent, `evaluate` measures it, `play` shows it, and `load` gives what a run has
-learned as a `Policy`: a function from observations to actions.
+`train` trains one agent, `resume_training` goes on with it, `evaluate` measures it, `play` shows
+it, and `load` gives what a run has learned as a `Policy`: a function from observations to actions.
 Whatever is wrong with what they are asked for is a `UserError` of one sentence.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rltune.search import Search, SearchResult, resume
     from rltune.space import Space
     from rltune.train_request import train
-    from rltune.training_loop import TrainResult
+    from rltune.training_loop import TrainResult, resume_training
 
 __all__ = [
     "Policy",
@@ -57,6 +57,7 @@ __all__ = [
     "replay_sampler",
     "report",
     "resume",
+    "resume_training",
     "train",
 ]
 
@@ -81,6 +82,7 @@ _HOMES = {
     "replay_sampler": ("rltune.replayed_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search", "resume"),
+    "resume_training": ("rltune.training_loop", "resume_training"),
     "train": ("rltune.train_request", "train"),
 }
 

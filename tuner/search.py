@@ -253,6 +253,10 @@ def resume(
 
     started = time.time()
     run = RunDir.open(fetched(path))
+    if run.kind == "train":
+        raise UserError(
+            f"the run {run.name!r} is a training; rltune.resume_training goes on with it"
+        )
     spec = SearchSpec.from_dict(run.spec)
     asked = {
         "trials": trials,

@@ -140,7 +140,9 @@ def test_a_finished_training_can_be_made_longer(
     capsys.readouterr()
     assert main(["resume", str(done.path)]) == 0  # it may have been killed after its last step
     assert "is finished: 320 env_steps are done" in capsys.readouterr().out
-    longer = resume_training(done.path, total_timesteps=480, plain=True)
+    with pytest.raises(UserError, match=r"'one' is a training; rltune\.resume_training"):
+        rltune.resume(done.path)
+    longer = rltune.resume_training(done.path, total_timesteps=480, plain=True)
     assert longer.env_steps == 480
     assert read_history(done.path)["env_steps"].tolist() == [80, 160, 240, 320, 400, 480]
     assert RunDir.open(done.path).spec["total_timesteps"] == 480
