@@ -33,29 +33,33 @@ class MissingMetricError(UserError):
 
 
 def storage_error(
-    error: OSError, path: str | os.PathLike[str], flag: str = "--storage-path"
+    error: OSError, path: str | os.PathLike[str], flag: str | None = None
 ) -> StorageError:
     """Return the sentence for an operating system's ``error`` at ``path``.
 
-    ``flag`` is the one that says where to write.
+    ``flag`` is the one that says where to write, if the user has a choice now.
     """
+    mend = ""
     if error.errno in DISK_IS_FULL:
-        reason, remedy = "the disk is full", f"free some space, or choose another {flag}."
+        reason, mend = "the disk is full", "free some space"
     elif error.errno in (errno.EACCES, errno.EPERM):
-        reason, remedy = "no permission", f"choose a {flag} that you may write to."
+        reason, mend = "no permission", "see who owns it"
     elif error.errno == errno.EROFS:
-        reason, remedy = "the file system is read-only", f"choose another {flag}."
+        reason = "the file system is read-only"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        reason, remedy = "a file stands where a folder is needed", f"choose another {flag}."
+        reason = "a file stands where a folder is needed"
     else:
-        reason, remedy = error.strerror or str(error), f"choose another {flag}."
-    return StorageError(f"cannot write {os.fspath(path)}: {reason}; {remedy}")
+        reason = error.strerror or str(error)
+    choice = f"choose another {flag}" if flag else ""
+    remedy = ", or ".join(one for one in (mend, choice) if one)
+    return StorageError(f"cannot write {os.fspath(path)}: {reason}{remedy and f'; {remedy}'}.")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
     """Return the error for a ``name`` that is not ``known``, with the closest one that is."""
     names = sorted(known)
-    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    close = close or [one for one in names if name and one.startswith(name.lower())]
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(names)}."
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}; {hint}")

@@ -43,6 +43,7 @@ def find(address: str | None) -> str | None:
     wanted = (told if address == "auto" else address) or told or address or "local"
     if wanted == "local":
         return None
+    given = f"{'--address' if wanted == address else 'RAY_ADDRESS'} {wanted}"
     from ray._private.services import canonicalize_bootstrap_address, find_gcs_addresses
     from ray._private.utils import read_ray_address
 
@@ -57,17 +58,21 @@ def find(address: str | None) -> str | None:
         try:
             wanted = canonicalize_bootstrap_address(wanted)
         except ValueError:
-            raise UserError(_no_address(wanted)) from None
-    _ask(wanted)
+            raise UserError(_no_address(given)) from None
+    _ask(wanted, given)
     return wanted
 
 
-def _no_address(text: str) -> str:
-    return f"--address {text!r} is no address; write auto, host:6379 or ray://host:10001."
+def _no_address(given: str) -> str:
+    return f"{given}: this is no address; write auto, host:6379 or ray://host:10001."
 
 
-def _ask(address: str) -> None:
+def _ask(address: str, given: str) -> None:
     """Ask a cluster for a sign of life, and agree on the token; Ray itself tries for a minute.
+
+    Args:
+        address: with which Ray is spoken to
+        given: how the user has said it, for the errors
 
     Raises:
         UserError: nothing answers there, or not a Ray of our version, or it wants another token.
@@ -83,7 +88,7 @@ def _ask(address: str) -> None:
 
     host, _, port = address.removeprefix(CLIENT).rpartition(":")
     if not host or not port.isdigit():
-        raise UserError(_no_address(address))
+        raise UserError(_no_address(given))
     refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
     status, version = _ping(address, None)
     mode, token = "disabled", None
@@ -100,7 +105,7 @@ def _ask(address: str) -> None:
         )
     if status is grpc.StatusCode.UNIMPLEMENTED:
         raise UserError(
-            f"--address {address}: a Ray answers there, but at another of its ports; the usual "
+            f"{given}: a Ray answers there, but at another of its ports; the usual "
             "ones are host:6379 on a node of the cluster and ray://host:10001 from elsewhere."
         )
     if status is not None:
@@ -110,8 +115,8 @@ def _ask(address: str) -> None:
             else "does it use TLS, while RAY_USE_TLS is not set here"
         )
         raise UserError(
-            f"no Ray cluster answers at {address}; is it up (ray up, ray status), does a firewall "
-            f"or a missing tunnel stand between, or {tls}?"
+            f"{given}: no Ray cluster answers there; is it up (ray up, ray status), does a "
+            f"firewall or a missing tunnel stand between, or {tls}?"
         )
     if version and version != ray.__version__:
         raise UserError(
@@ -343,7 +348,7 @@ class Nodes:
             self.storage.mkdir(parents=True, exist_ok=True)
             self.marker.touch()
         except OSError as error:
-            raise storage_error(error, self.storage) from error
+            raise storage_error(error, self.storage, "--storage-path") from error
         try:
             self._ask()
             done, late = ray.wait(

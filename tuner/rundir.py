@@ -69,7 +69,7 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
     try:
         is_file = folder.exists() and not folder.is_dir()
     except PermissionError as error:
-        raise storage_error(error, folder) from error
+        raise storage_error(error, folder, "--storage-path") from error
     if is_file:
         raise UserError(f"storage path {storage!r} is a file; give a folder.")
     return folder / name
@@ -156,6 +156,10 @@ class RunDir:
         }
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         run = cls(path, content)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, path, "--storage-path") from error
         try:
             run.write_yaml("run.yaml", content)
         except StorageError:

@@ -168,6 +168,11 @@ def read_training(
     data, file = _data(source, "config")
     if not isinstance(data, Mapping):
         raise UserError(f"{file}: not a mapping of hyperparameters to values")
+    if "space" in data:
+        raise UserError(
+            f"{file} is a search space, which `rltune run --space` takes; a training takes one "
+            "configuration, such as best/config.yaml of a search"
+        )
     given = as_recipe(data, file) or {"config": data}
     if given.get("agent", agent).lower() != agent.lower():
         raise UserError(f"{file} is of the agent {given['agent']!r}, not of {agent!r}")

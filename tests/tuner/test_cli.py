@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rltune.agents.errors import UserError, storage_error, unknown
 from rltune.cli import main
 from rltune.cli.flags import parse_flags
 from rltune.rundir import RunDir
@@ -74,6 +75,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run sac --space ppo", "the space is for the agent 'ppo', not 'sac'"),
         ("resume nowhere", "nowhere"),
         ("resume nowhere --frobnicate", "--frobnicate"),
+        (
+            "resume nowhere --trails 3",
+            "`rltune resume` does not know '--trails'; did you mean --tr",
+        ),
+        ("export nowhere --too zoo", "`rltune export` does not know '--too'; did you mean --to?"),
+        ("run ppo --env CartPole-v1 --trials", "rltune: argument --trials"),
         ("show nowhere", "nowhere"),
         ("train pp0 --env CartPole-v1", "did you mean 'ppo'"),
         ("train ppo --env CartPole-v1 --gamma 2", "gamma"),
@@ -217,6 +224,7 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
 
 AS_NOBODY = """
 import os, sys
+from rltune.agents.errors import UserError, storage_error, unknown
 from rltune.cli import main
 commands = [["show"], ["resume"], ["space", "check"]]
 for command in commands:
@@ -256,3 +264,29 @@ def test_a_resume_refuses_flags_for_runs_of_the_other_kind(
     said = complaint(capsys, "resume", "./mine", *flags.split())
     this, other = ("search", "training") if kind == "search" else ("training", "search")
     assert f"{flags.split()[0]} is for a {other}; 'mine' is a {this}" in said
+
+
+def test_a_search_space_is_no_configuration(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.yaml").write_text(yaml.safe_dump(GOOD))
+    said = complaint(capsys, *"train ppo --env CartPole-v1 --config mine.yaml".split())
+    assert "mine.yaml is a search space, which `rltune run --space` takes" in said
+
+
+def test_advice_on_a_folder_names_a_flag_only_where_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    error = FileExistsError(17, "File exists")
+    assert "; choose another --out." in str(storage_error(error, tmp_path / "file", "--out"))
+    assert str(storage_error(error, "x")) == (
+        "cannot write x: a file stands where a folder is needed."
+    )
+    with pytest.raises(UserError, match="no permission; see who owns it, or choose another -o"):
+        raise storage_error(PermissionError(13, "no"), "x", "-o")
+
+
+@pytest.mark.parametrize(("name", "close"), [("pp0", "ppo"), ("clip", "clip_range"), ("agent", "")])
+def test_what_was_meant_is_close(name: str, close: str) -> None:
+    said = str(unknown("name", name, ["ppo", "clip_range", "target_kl"]))
+    assert ("did you mean" in said) == bool(close)
+    assert close in said

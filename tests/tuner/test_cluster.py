@@ -107,8 +107,8 @@ def test_a_wrong_address_is_one_sentence(
     port = unused_port()
     run = "run ppo --env CartPole-v1 --budget 100 --trials 1 --wandb off --name dead --address"
     for address, says in (
-        (f"127.0.0.1:{port}", "no Ray cluster answers at"),
-        (f"ray://127.0.0.1:{port}", "no Ray cluster answers at"),
+        (f"127.0.0.1:{port}", f"--address 127.0.0.1:{port}: no Ray cluster answers there"),
+        (f"ray://127.0.0.1:{port}", "no Ray cluster answers there"),
         ("nonsense", "is no address"),
         ("ray://nonsense", "is no address"),
     ):

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the complaint instead of printing the usage."""
-        raise UserError(f"{self.prog}: {message}; see {self.prog} --help.")
+        raise UserError(f"{message}; see {self.prog} --help.")
 
 
 def make_parser() -> Parser:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.agents.errors import UserError
+from rltune.cli.flags import reject_extra
 
 COMPARE_HELP = """\
 Put agents, environments, searches or Stable-Baselines3 logs side by side: who is ahead, how surely.
@@ -81,8 +81,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the comparison, or write its page."""
-    if extra:
-        raise UserError(f"rltune compare does not know {extra[0]!r}; see rltune compare --help.")
+    reject_extra(args, extra)
     from rltune.comparing.comparison import compare, parse_scales
 
     found = compare(

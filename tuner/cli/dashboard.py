@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltune.agents.errors import UserError
+from rltune.cli.flags import reject_extra
 
 DASHBOARD_HELP = """\
 Show a run in the browser: the report, which is made anew while the search runs, and beside it
@@ -34,8 +35,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Serve."""
-    if extra:
-        raise UserError(f"rltune dashboard does not know {extra[0]!r}; see rltune dashboard -h.")
+    reject_extra(args, extra)
     if not 0 <= args.port < 65536:
         raise UserError(f"--port must be from 0 to 65535, not {args.port}.")
     from rltune.dashboard import Dashboard

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.agents.errors import UserError
+from rltune.cli.flags import reject_extra
 
 EXPORT_HELP = """\
 Print the winner of a search, or a training's configuration, as something that others can use.
@@ -55,8 +55,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Export."""
-    if extra:
-        raise UserError(f"rltune export does not know {extra[0]!r}; see rltune export --help.")
+    reject_extra(args, extra)
     from rltune.exported import export
 
     text = export(args.run, args.to, args.trial, args.own_code)

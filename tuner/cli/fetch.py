@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Fetch."""
-    reject_extra(extra)
+    reject_extra(args, extra)
     from rltune.mirror import fetch, is_uri
     from rltune.rundir import STORAGE
 

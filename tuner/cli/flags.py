@@ -51,9 +51,7 @@ def _check(args: argparse.Namespace, name: str, known: Iterable[str]) -> None:
         )
     if said := sentence(name, args.agent):
         raise UserError(said)
-    own = vars(args).keys() - {"agent", "command", "main", "started"}
-    close = difflib.get_close_matches(plain, sorted({*known, *own}), n=1, cutoff=0.6)
-    hint = f"did you mean --{close[0].replace('_', '-')}?" if close else f"see {_helps(args)}."
+    hint = _closest(plain, {*known, *_own(args)}) or f"see {_helps(args)}."
     raise UserError(
         f"--{name}: `rltune {args.command}` has no such flag, and {args.agent} no such "
         f"hyperparameter; {hint}"
@@ -75,7 +73,20 @@ def parse_mapping(flag: str, text: str) -> dict[str, Any]:
     return value
 
 
-def reject_extra(extra: Sequence[str]) -> None:
+def reject_extra(args: argparse.Namespace, extra: Sequence[str]) -> None:
     """Complain about arguments that a command does not know."""
     if extra:
-        raise UserError(f"unknown argument {extra[0]!r}; see --help.")
+        flag = extra[0].lstrip("-").partition("=")[0].replace("-", "_")
+        hint = _closest(flag, _own(args)) or f"see rltune {args.command} --help."
+        raise UserError(f"`rltune {args.command}` does not know {extra[0]!r}; {hint}")
+
+
+def _own(args: argparse.Namespace) -> set[str]:
+    """Return the names of a command's own flags."""
+    return vars(args).keys() - {"agent", "command", "main", "started", "traceback"}
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known flag that is closest to ``name``, or ""."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"did you mean --{close[0].replace('_', '-')}?" if close else ""

@@ -44,7 +44,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Compute, write and print the table."""
     from rltune.cli.flags import reject_extra
 
-    reject_extra(extra)
+    reject_extra(args, extra)
     from rltune.importance import METHODS, importances, write
     from rltune.runs import open_run
 

@@ -154,7 +154,7 @@ def status_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.cli.flags import reject_extra
     from rltune.jobs import Jobs
 
-    reject_extra(extra)
+    reject_extra(args, extra)
     jobs = Jobs(args.address)
     if args.run is None:
         found = jobs.all()
@@ -189,7 +189,7 @@ def logs_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.cli.flags import reject_extra
     from rltune.jobs import Jobs
 
-    reject_extra(extra)
+    reject_extra(args, extra)
     jobs = Jobs(args.address)
     job = jobs.one(args.run)
     if not args.follow:

@@ -64,7 +64,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.replayed import replay
     from rltune.runs import open_run
 
-    reject_extra(extra)
+    reject_extra(args, extra)
     options: dict[str, Any] = {}
     for flag in ("--scheduler-options", "--sampler-options"):
         text = getattr(args, flag[2:].replace("-", "_"))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.agents.errors import UserError
+from rltune.cli.flags import reject_extra
 
 REPORT_HELP = """\
 Write a page with the answer, the figures and all trials; a PNG of each figure; and a summary.md.
@@ -39,8 +39,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Write the report."""
-    if extra:
-        raise UserError(f"rltune report does not know {extra[0]!r}; see rltune report --help.")
+    reject_extra(args, extra)
     from rltune.reporting.clip import record
     from rltune.reporting.report import report
 

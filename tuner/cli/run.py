@@ -400,7 +400,7 @@ def _refuse(args: argparse.Namespace, run: RunDir, flags: Mapping[str, str]) -> 
 
 def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Go on with a run."""
-    reject_extra(extra)
+    reject_extra(args, extra)
     from rltune.mirror import fetched
     from rltune.rundir import RunDir
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.agents.errors import UserError
+from rltune.cli.flags import reject_extra
 
 SHOW_HELP = """\
 Print what a run found: the answer, how sure it is, what was tried, what it cost, where it all lies.
@@ -41,8 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the run."""
-    if extra:
-        raise UserError(f"rltune show does not know {extra[0]!r}; see rltune show --help.")
+    reject_extra(args, extra)
     from rltune.show import show, show_learning_front
 
     if args.against is not None:

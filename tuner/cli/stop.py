@@ -46,7 +46,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.runs import Run
     from rltune.summary import Summary
 
-    reject_extra(extra)
+    reject_extra(args, extra)
     if args.address is not None:
         return _there(args)
     rundir = RunDir.open(args.run)

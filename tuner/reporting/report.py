@@ -34,10 +34,10 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
     )
 
 
-def write(page: Page, folder: Path, *, pictures: bool = True, flag: str = "--storage-path") -> Path:
+def write(page: Page, folder: Path, *, pictures: bool = True, flag: str | None = None) -> Path:
     """Write index.html, summary.md and a PNG of each figure; return the page.
 
-    ``flag`` is the one that names the folder.
+    ``flag`` is the one that names the folder, if one does.
 
     Raises:
         UserError: the folder is a file, or may not be written.
