@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pandas as pd
-from rltune.distributions import make_distribution
 from rltune.factors import factors_of, read_factors
 from rltune.importance import importances, judge
 from rltune.importance_rows import interval
@@ -34,7 +32,7 @@ from rltune.runs import Run
 from rltune.shuffled_trials import ShuffledTrials
 from rltune.space import Space
 from rltune.trials_table import write_trials
-from simulated_searches import SETTINGS, shares, simulate
+from simulated_searches import FIRST, SETTINGS, shares, simulate
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "importances.jsonl"
@@ -139,24 +137,11 @@ FUNCTIONS = {
 # ---------------------------------------------------------------------------------- a repetition
 
 
-def draw(function: Function, design: str, trials: int, seed: int) -> list[tuple[Config, float]]:
-    """Return configurations and their values, drawn at random or by Optuna's TPE."""
+def draw(function: Function, trials: int, seed: int) -> list[tuple[Config, float]]:
+    """Return configurations drawn at random, and their values."""
     space, rng = Space.from_dict(function.space), np.random.default_rng([seed, trials])
-    if design == "random":
-        configs = [space.sample(rng) for _ in range(trials)]
-        return [(config, function.value(config, rng)) for config in configs]
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(seed=seed)
-    study = optuna.create_study(sampler=sampler, direction="maximize")
-    found = []
-    for _ in range(trials):
-        trial = study.ask()
-        config = space.suggest(
-            lambda one: one.from_internal(trial._suggest(one.name, make_distribution(one)))  # noqa: B023
-        )
-        found.append((config, function.value(config, rng)))
-        study.tell(trial, found[-1][1])
-    return found
+    configs = [space.sample(rng) for _ in range(trials)]
+    return [(config, function.value(config, rng)) for config in configs]
 
 
 def make_run(folder: Path, function: Function) -> RunDir:
@@ -231,7 +216,7 @@ def chosen(names: list[str], trials: int, repetitions: int) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def repeat(kind: str, names: list[str], design: str, trials: int, repetitions: int) -> None:
+def repeat(kind: str, names: list[str], trials: int, repetitions: int) -> None:
     done = {key_of(row) for row in results()}
     RESULTS.parent.mkdir(exist_ok=True)
     for name in names:
@@ -239,11 +224,11 @@ def repeat(kind: str, names: list[str], design: str, trials: int, repetitions: i
         with tempfile.TemporaryDirectory() as folder:
             run = make_run(Path(folder) / "run", function)
             for seed in range(repetitions):
-                row = {"kind": kind, "function": name, "design": design, "trials": trials}
+                row = {"kind": kind, "function": name, "design": "random", "trials": trials}
                 row["seed"] = seed
                 if key_of(row) in done:
                     continue
-                filled = fill(run, draw(function, design, trials, seed))
+                filled = fill(run, draw(function, trials, seed))
                 row["found"] = KINDS[kind](function, filled, seed)
                 with open(RESULTS, "a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -304,7 +289,38 @@ def report() -> None:
         {key_of(r)[1:4] for r in results() if r["kind"] == "noise"}
     ):
         noise_rows(function, design, trials)
+    chosen_tables()
     figure(designs)
+
+
+def chosen_tables() -> None:
+    """Print how often dummies were above and the real ones found where trials were chosen."""
+    rows = []
+    for row in results():
+        if row["kind"] != "chosen":
+            continue
+        setting = SETTINGS[row["function"]]
+        about = {name: row[name] for name in ("function", "design", "seed")}
+        about["set"] = "first" if row["function"] in FIRST else "second"
+        for method, names in row["found"].items():
+            for name, (value, low, high, floor) in names.items():
+                # Without a number (too few trials have it) it counts as not found.
+                one = {"real": name in setting.real, "parameter": name, "above": value > floor}
+                one["held"] = low - 0.001 <= row["true"][name] <= high + 0.001
+                rows.append(about | one | {"method": method})
+    frame = pd.DataFrame(rows)
+    dummies, real = frame[~frame["real"]], frame[frame["real"]]
+    for title, groups, counted in (
+        ("dummies above", ["set", "design"], dummies),
+        ("dummies above", ["set"], dummies),
+        ("found", ["set", "function", "parameter"], real),
+        ("found", ["set", "function", "parameter", "design"], real),
+    ):
+        table = counted.pivot_table("above", groups, "method", aggfunc=["mean", "count"])
+        print(f"\n{title}\n{table.round(3).to_string()}")
+    mine = frame[frame["method"] == "fanova"]
+    held = mine.groupby(["set", "real"])["held"].agg(["mean", "count"])
+    print(f"\nintervals that hold the truth\n{held}")
 
 
 def noise_rows(function: str, design: str, trials: int) -> None:
@@ -366,7 +382,7 @@ def measure_time() -> None:
     for trials in (100, 1000):
         with tempfile.TemporaryDirectory() as folder:
             made = Function(space, lambda x, r: x["x0"] + x["x1"] * x["x2"] + r.normal() / 4, {})
-            run = fill(make_run(Path(folder) / "run", made), draw(made, "random", trials, 0))
+            run = fill(make_run(Path(folder) / "run", made), draw(made, trials, 0))
             started = time.process_time()
             importances(run, seed=int(rng.integers(100)))
             seconds = time.process_time() - started
@@ -377,7 +393,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=[*KINDS, "chosen", "time", "report"])
     parser.add_argument("--functions", nargs="+", choices=[*FUNCTIONS, *SETTINGS])
-    parser.add_argument("--design", default="random", choices=["random", "tpe"])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--repetitions", type=int, default=100)
     args = parser.parse_args()
@@ -388,9 +403,7 @@ def main() -> None:
     elif args.what == "chosen":
         chosen(args.functions or list(SETTINGS), args.trials, args.repetitions)
     else:
-        repeat(
-            args.what, args.functions or list(FUNCTIONS), args.design, args.trials, args.repetitions
-        )
+        repeat(args.what, args.functions or list(FUNCTIONS), args.trials, args.repetitions)
 
 
 if __name__ == "__main__":
