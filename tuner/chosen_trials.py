@@ -127,8 +127,9 @@ class ChosenTrials:
     """
 
     def __init__(self, factors: Factors, values: Values, seed: int) -> None:
-        self._factors, self._values, self._seed = factors, values, seed
+        self._values, self._seed = values, seed
         self._columns = factors.design.columns
+        self._trials = factors.design.active[np.unique(values.trial)].sum(axis=0)
         self._response = Response(self._columns, values)
         self.notes = [HOW]
 
@@ -140,7 +141,7 @@ class ChosenTrials:
             whole = max(sum(float(told.values[place]) for told in self._told.values()), 1e-12)
         rows = []
         for i, column in enumerate(self._columns):
-            trials = int(self._factors.design.active[:, i].sum())
+            trials = int(self._trials[i])
             told = self._told.get(i)
             if told is None:
                 rows.append(unknown(method, column.name, trials))
@@ -157,8 +158,7 @@ class ChosenTrials:
 
     @cached_property
     def _told(self) -> dict[int, Told]:
-        counts = self._factors.design.active.sum(axis=0)
-        return {i: self.tell(i) for i in range(len(self._columns)) if counts[i] >= MIN_ACTIVE}
+        return {i: self.tell(i) for i, n in enumerate(self._trials) if n >= MIN_ACTIVE}
 
     @cached_property
     def _all(self) -> Scales:

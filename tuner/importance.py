@@ -102,7 +102,8 @@ def judge(
         rows = [row for method in methods for row in shuffled.rows(method)]
         notes += shuffled.notes
     frame = pd.DataFrame([vars(row) for row in rows], columns=list(COLUMNS))
-    frame.attrs = {"notes": notes, "trials": len(design.y), "needs": needs(rows, len(design.y))}
+    used = len(design.y) if factors.chosen is None else len(set(factors.chosen.trial.tolist()))
+    frame.attrs = {"notes": notes, "trials": len(design.y), "needs": needs(rows, used)}
     return frame
 
 
@@ -147,7 +148,7 @@ def _percent(share: float) -> str:
 
 def _rounded(number: float) -> int:
     """Return it in tens, or with two digits that count."""
-    step = 10 ** max(math.floor(math.log10(number)) - 1, 1)
+    step = int(10 ** max(math.floor(math.log10(number)) - 1, 1))
     return math.ceil(number / step) * step
 
 
