@@ -105,7 +105,7 @@ class Hyperparameter:
     """
 
     name: str
-    type: str  # "int", "float", "bool", "str" or "ints"
+    type: str  # "int", "float", "bool", "str" or "ints"; "any" of what is no hyperparameter
     default: Any
     low: float | None
     high: float | None
@@ -552,6 +552,7 @@ _CONVERT: dict[str, Callable[[Any, bool], Any]] = {
     "bool": _to_bool,
     "str": _to_str,
     "ints": _to_ints,
+    "any": lambda value, _schedule: value,
 }
 _EXPECTED = {
     "int": "a whole number",
@@ -559,6 +560,7 @@ _EXPECTED = {
     "bool": "true or false",
     "str": "a text",
     "ints": "whole numbers such as 64,64",
+    "any": "a value",
 }
 
 

@@ -26,6 +26,7 @@ from rltune.agents.images import Layout, image_layout, with_images
 from rltune.agents.masks import Masked, mask_to_info, offers_masks
 from rltune.agents.own_code import factory, import_module
 from rltune.agents.seen import as_seen
+from rltune.agents.wrappers import take_wrappers, wrapped
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
@@ -100,6 +101,7 @@ def as_made(
         UserError: as `make_env`, but for observations.
     """
     kwargs, limit = split_limit(env, env_kwargs)
+    wrappers = take_wrappers(kwargs)
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     if is_own(env):
@@ -109,6 +111,7 @@ def as_made(
         spec = find_spec(env)
         made = _make_registered(spec, is_atari(env) if atari is None else atari, kwargs)
         limit = limit or spec.max_episode_steps
+    made = wrapped(made, wrappers)
     _check_action_space(env, made.action_space)
     return made, limit
 

@@ -84,7 +84,7 @@ class RolloutMemory:
     ) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
         t = self.position
-        if self.full:
+        if t == len(self.reward):
             raise RuntimeError("the rollout is full: update() has to clear it first")
         self.obs[t] = obs
         self.action[t] = action

@@ -22,6 +22,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.make_env import Env, build, find_spec, is_atari, is_own, split_limit
 from rltune.agents.masks import KEY, refuse_masks
 from rltune.agents.seen import as_seen
+from rltune.agents.wrappers import WRAPPER
 
 Array = npt.NDArray[Any]
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -437,6 +438,7 @@ def make_native(
     if is_own(env):
         raise UserError(f"environment {env!r} of your own has no native version; use 'sync'")
     kwargs, limit = split_limit(env, env_kwargs)
+    _check_unwrapped(env, kwargs)
     spec = find_spec(env)
     if spec.vector_entry_point is None:
         hint = "use an 'ALE/...-v5' id" if atari else "use 'sync', or 'envpool' where it has it"
@@ -451,6 +453,11 @@ def make_native(
     elif steps := _least(limit or spec.max_episode_steps, max_episode_steps):
         kwargs["max_episode_steps"] = steps
     return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
+
+
+def _check_unwrapped(env: str, kwargs: Mapping[str, Any]) -> None:
+    if named := [name for name in kwargs if name.startswith(WRAPPER)]:
+        raise UserError(f"environment {env!r}: {named[0]} needs vectorization sync or async")
 
 
 def make_envpool(
@@ -484,6 +491,7 @@ def make_envpool(
     except ImportError:
         raise UserError("vectorization 'envpool' needs it: pip install \"rltune[fast]\"") from None
     name, (kwargs, asked) = env, split_limit(env, env_kwargs)
+    _check_unwrapped(env, kwargs)
     if atari and is_atari(env):
         name, kwargs, limit = _atari_for_envpool(env, kwargs, _least(asked, max_episode_steps))
         kwargs["stack_num"] = max(1, frame_stack)

@@ -33,6 +33,7 @@ from rltune.stats import (
     runs_to_prove,
     significance,
 )
+from rltune.surroundings import split
 
 __all__ = [
     "Answer",
@@ -239,12 +240,13 @@ def retrain_command(
     change on the way, as a file's name or in YAML, ``weights`` is what it starts from. No secret
     among ``env_kwargs`` is in it.
     """
-    words = ["rltune", "train", agent, "--env", env, "-n", str(budget)]
-    for name, value in config.items():
+    parts = split(config, env_kwargs, budget)
+    words = ["rltune", "train", agent, "--env", env, "-n", str(parts.env_steps)]
+    for name, value in parts.config.items():
         if name not in defaults or _flag_value(value) != _flag_value(defaults[name]):
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
-    if env_kwargs:
-        words += ["--env-kwargs", json.dumps(masked(dict(env_kwargs)))]
+    if parts.env_kwargs:
+        words += ["--env-kwargs", json.dumps(masked(parts.env_kwargs))]
     for name, value in controls.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     if weights:

@@ -310,7 +310,7 @@ def fit(dimension: Dimension, parameter: Hyperparameter) -> Dimension:
         if len({json.dumps(choice) for choice in choices}) < len(choices):
             raise UserError(f"two choices of {dimension.name} mean the same; remove one")
         return replace(dimension, choices=tuple(choices))
-    if parameter.type not in ("int", "float"):
+    if parameter.type not in ("int", "float", "any"):
         raise UserError(
             f"{dimension.name} is not a number; write {{choice: [...]}} with its values"
         )

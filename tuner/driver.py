@@ -27,6 +27,7 @@ from rltune.formats import duration
 from rltune.learners import cut_off
 from rltune.prices import Prices
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
+from rltune.surroundings import split
 from rltune.tournament import (
     LEAST_SEEDS,
     Tournament,
@@ -366,6 +367,7 @@ class Driver:
     ) -> Task:
         spec = self.spec
         tune = role == "tune"
+        parts = split(config, spec.env_kwargs, spec.budget)
         stretch = self.scheduler.stretch(number) if tune else None
         save_at = list(self.plan.stops) if tune and self.plan.most > 1 else []
         since = max(self.underway[number].entrant.leg(seed).values, default=0) if tune else 0
@@ -380,13 +382,13 @@ class Driver:
             "role": role,
             "agent": spec.agent,
             "env": spec.env,
-            "env_kwargs": spec.env_kwargs,
-            "config": stretch.config if stretch else config,
+            "env_kwargs": parts.env_kwargs,
+            "config": stretch.config if stretch else parts.config,
             "changes": list(changes),
-            "total_timesteps": spec.budget,
-            "points": spec.points,
+            "total_timesteps": parts.env_steps,
+            "points": _until(spec.points, parts.env_steps),
             "since": since,
-            "evaluate_at": spec.evaluate_at,
+            "evaluate_at": _until(spec.evaluate_at, parts.env_steps),
             "save_at": [stretch.until] if stretch else save_at,
             "eval_episodes": spec.eval_episodes,
             "objective": spec.objective,
@@ -773,6 +775,11 @@ class Driver:
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""
         self.table.write(self.study.trials, force)
+
+
+def _until(points: Sequence[int], env_steps: int) -> list[int]:
+    """Return the points of a training that ends there."""
+    return [*(point for point in points if point < env_steps), env_steps]
 
 
 def _summary(

@@ -17,6 +17,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.make_env import is_own, split_limit
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
+from rltune.agents.wrappers import WRAPPER
 from rltune.export_sb3 import check_known, python
 from rltune.exported import Exportable, commented
 from rltune.learners import RLLIB
@@ -71,6 +72,8 @@ def as_rllib(found: Exportable) -> str:
     """Return a script that trains the agent with RLlib and saves it."""
     spec = found.spec
     remarks = [f"{name} {value} is not in it" for name, value in spec.controls.items()]
+    if any(name.startswith(WRAPPER) for name in spec.env_kwargs):
+        raise UserError("the script makes environments without wrappers; --to sb3 has them.")
     if spec.agent.startswith(RLLIB):
         algorithm = spec.agent.removeprefix(RLLIB)
         sections, reward_gamma = _as_it_is(spec), None

@@ -10,6 +10,7 @@ import yaml
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import find_spec, is_own, split_limit
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
+from rltune.agents.wrappers import WRAPPER
 from rltune.exported import Exportable, commented
 from rltune.sb3 import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.training_loop import TrainSpec
@@ -37,6 +38,7 @@ def _env_kwargs(spec: TrainSpec, words: Translation) -> dict[str, Any]:
     # AtariWrapper skips frames itself; gymnasium.make knows limits, what the user wrote may not.
     own = is_own(spec.env)
     kwargs = split_limit(spec.env, spec.env_kwargs)[0] if own else spec.env_kwargs
+    kwargs = {name: value for name, value in kwargs.items() if not name.startswith(WRAPPER)}
     return {**kwargs, **({"frameskip": 1} if _is_atari(words) else {})}
 
 

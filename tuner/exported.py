@@ -32,6 +32,7 @@ from rltune.scales import is_suite
 from rltune.spec import SearchSpec
 from rltune.stats import FEW_RUNS, Estimate
 from rltune.summary import Summary, cell_value
+from rltune.surroundings import split
 from rltune.training_loop import TrainSpec
 from rltune.untrusted import load_yaml
 
@@ -228,13 +229,14 @@ def _found(
     score: str = "not tested on seeds of its own",
 ) -> Exportable:
     spec = SearchSpec.from_dict(run.spec)
+    parts = split(config, spec.env_kwargs, spec.budget)
     training = TrainSpec(
         agent=spec.agent,
         env=spec.env,
-        total_timesteps=spec.budget,
-        config=dict(config),
+        total_timesteps=parts.env_steps,
+        config=parts.config,
         schedule=changes,
-        env_kwargs=spec.env_kwargs,
+        env_kwargs=parts.env_kwargs,
         seed=seed,
         eval_freq=max(1, spec.budget // spec.evaluations),
         eval_episodes=spec.eval_episodes,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.scales import environments
+from rltune.surroundings import split
 
 if TYPE_CHECKING:
     from rltune.learners import AnyAgent
@@ -186,16 +187,19 @@ class _Run:
         from rltune.learners import agent_type
 
         self.spec = spec
-        self.config = config
+        # Of any length: the price is that of the whole budget.
+        parts = split(config, spec.env_kwargs, spec.budget)
+        self.env_kwargs = parts.env_kwargs
+        self.config = parts.config
         self.agent: AnyAgent = agent_type(spec.agent, spec.env)(
             spec.agent,
             spec.env,
-            config,
+            parts.config,
             total_timesteps=spec.budget,
             seed=spec.tune_seed,
             device=spec.device,
             controls=Controls(**spec.controls),
-            env_kwargs=spec.env_kwargs,
+            env_kwargs=parts.env_kwargs,
         )
         every = getattr(getattr(self.agent, "algorithm", None), "update_every", SLICE)
         self.slice = max(int(every), SLICE)
@@ -286,7 +290,7 @@ class _Run:
 
         longest = 0
         for name in environments(self.spec.env):
-            env = make_env(name, env_kwargs=self.spec.env_kwargs)
+            env = make_env(name, env_kwargs=self.env_kwargs)
             env.close()  # type: ignore[no-untyped-call]
             longest += (env.spec and env.spec.max_episode_steps) or LONGEST_EPISODE
         return longest

@@ -29,6 +29,7 @@ from rltune.files import atomic_write
 from rltune.learners import RLLIB
 from rltune.lineage import changes_of, config_at
 from rltune.seeds import parse_seeds
+from rltune.surroundings import is_surrounding
 from rltune.tournament import is_reference
 
 if TYPE_CHECKING:
@@ -405,6 +406,12 @@ def make_explorer(spec: SearchSpec, space: Space, config_class: type[Any]) -> Ex
     """Return what changes the configurations of a search."""
     from rltune.pb2 import PB2Explorer
 
+    around = [name for name in space.dimensions if is_surrounding(name)]
+    if around:
+        raise UserError(
+            f"{spec.scheduler} changes what an agent trains with on the way, and {around[0]} can't "
+            "change; fix it, or take --scheduler asha."
+        )
     resample = check_options(spec.scheduler, spec.scheduler_options)["resample"]
     kind = PB2Explorer if spec.scheduler == "pb2" else Explorer
     return kind(space, hyperparameters(config_class), resample)

@@ -77,7 +77,7 @@ def plan_lines(
     lines += ["", f"first ({len(starts)}):"]
     own = config_dict(config_class(spec.agent)())
     for start in starts:
-        differing = (name for name, value in start.config.items() if value != own[name])
+        differing = (name for name, value in start.config.items() if value != own.get(name))
         shown = settings(start.config, {*space.dimensions, *differing})
         lines.append(f"  {start.origin}: {', '.join(shown)}")
         if reason := learns_nothing(start.config, spec.env, spec.budget):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltune.costs import CostModel
+from rltune.surroundings import LENGTH
 
 if TYPE_CHECKING:
     from rltune.space import Space
@@ -59,7 +60,7 @@ class Prices:
             configs, rates, steps = zip(*self._seen.values(), strict=True)
             self._model.fit(configs, rates, steps)
             self._news = 0
-        steps_to_go = env_steps or self._budget
+        steps_to_go = env_steps or config.get(LENGTH, self._budget)
         return float(self._model.predict([config], steps_to_go)[0]) * steps_to_go
 
     def of_retraining(self, number: int, config: Mapping[str, Any]) -> float | None:
@@ -68,7 +69,8 @@ class Prices:
         A trial that ran its whole budget says so itself.
         """
         _, rate, env_steps = self._seen.get(number, (config, 0.0, 0))
-        return rate * env_steps if env_steps == self._budget else self.seconds(config)
+        whole = env_steps == config.get(LENGTH, self._budget)
+        return rate * env_steps if whole else self.seconds(config)
 
     def affordable(self, config: Mapping[str, Any], seconds_left: float) -> bool:
         """Return whether a trial will get to its first rung in time; count those that won't."""

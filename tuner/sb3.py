@@ -155,6 +155,7 @@ def look_at(
     from rltune.agents.masks import Masked
     from rltune.agents.own_code import factory
     from rltune.agents.seen import Parts
+    from rltune.agents.wrappers import named, take_wrappers, wrapped
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
     layers: list[Any] = [seen]
@@ -165,19 +166,24 @@ def look_at(
     mixed = parts.has_images and not images
     boxes: tuple[str, ...] = ()
     wrappers: list[tuple[str, dict[str, Any]]] = []
+    kwargs = dict(env_kwargs or {})
+    around = take_wrappers(kwargs)
+    ours = [(name.replace(":", "."), arguments) for name, arguments in named(around)]
+    ours = [(name if "." in name else f"gymnasium.wrappers.{name}", a) for name, a in ours]
     if atari:
-        wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {})]
+        wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {}), *ours]
     else:
         if is_own(env):
-            own_kwargs, limit = split_limit(env, env_kwargs)
-            plain = factory(env)(**own_kwargs)
+            own_kwargs, limit = split_limit(env, kwargs)
+            plain = wrapped(factory(env)(**own_kwargs), around)
             if limit is not None:
                 wrappers.append(("gymnasium.wrappers.TimeLimit", {"max_episode_steps": limit}))
         else:
             find_spec(env)
-            plain = gymnasium.make(env, **(env_kwargs or {}))
+            plain = wrapped(gymnasium.make(env, **kwargs), around)
+        wrappers += ours
         space = plain.observation_space
-        plain.close()
+        plain.close()  # type: ignore[no-untyped-call]
         if images and len(space.shape or ()) != 3:
             raise UserError("Stable-Baselines3 reads images with channels alone, unlike these.")
         if mixed:

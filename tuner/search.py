@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltune import surroundings
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
 from rltune.evaluating import affordable, explained, longest_episode
@@ -156,13 +157,16 @@ class Search:
         self.config_class = config_class(agent)
         asked = spec_of(env) if env is not None else None
         choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
-        self.space, self.notes = _written_out(choice.space, self.config_class), choice.notes
+        self.notes = choice.notes
         if choice.env is None:
             raise UserError("which environment? Give --env ID, or env: in the space file.")
         env = completed(choice.env)
-        budget = budget if budget is not None else self.space.budget
+        budget = budget if budget is not None else choice.space.budget
         if budget is None:
             raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
+        surroundings.check(choice.space, env, int(budget))
+        chosen = replace(choice.space, budget=int(budget))
+        self.space = _written_out(chosen, self.config_class)
         if options.get("scheduler") in pbt.NAMES:
             trials = pbt.members(options.get("scheduler_options", {}), trials)
         elif trials is None and time_limit is None:
@@ -337,10 +341,18 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     if is_suite(spec.env):
         check_together(controls, spec.env_kwargs)
     here = not is_elsewhere(spec.address)
+    tried: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # in which environment
+    for config in configs:
+        parts = surroundings.split(config, spec.env_kwargs, spec.budget)
+        same = next((some for env_kwargs, some in tried if env_kwargs == parts.env_kwargs), None)
+        if same is None:
+            tried.append((parts.env_kwargs, same := []))
+        same.append(parts.config)
     for env in environments(spec.env):
-        check_fit(spec.agent, env, configs, spec.env_kwargs, has_data=here)
-        if spec.weights is not None:
-            check_weights(spec.agent, env, configs, spec.env_kwargs, spec.weights)
+        for env_kwargs, some in tried:
+            check_fit(spec.agent, env, some, env_kwargs, has_data=here)
+            if spec.weights is not None:
+                check_weights(spec.agent, env, some, env_kwargs, spec.weights)
     against.check(spec)
     others = [goal.direction for goal in against.goals_of(spec)[1:]]
     options = spec.sampler_options
@@ -529,9 +541,11 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
     """
     from rltune.study import Start
 
-    known = [("default", space.resolve({}))]
+    around = surroundings.defaults(space, env)
+    known = [("default", space.resolve(around))]
     known += [
-        (f"start:{i}", space.resolve(start.values)) for i, start in enumerate(space.starts_for(env))
+        (f"start:{i}", space.resolve({**around, **start.values}))
+        for i, start in enumerate(space.starts_for(env))
     ]
     return [Start(origin, full_config(config_class, values)) for origin, values in known]
 
@@ -539,10 +553,12 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return every hyperparameter of the agent: ``values`` where given, else its defaults.
 
-    Derived values that are no hyperparameters only served the constraints, and are left out.
+    What surrounds the agent is kept where it is given. Derived values that are no hyperparameters
+    only served the constraints, and are left out.
     """
     known = hyperparameters(config_class)
-    return config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
+    own = config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
+    return {**own, **{k: v for k, v in values.items() if surroundings.is_surrounding(k)}}
 
 
 def spec_of(thing: str | type) -> str:

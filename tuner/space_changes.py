@@ -19,6 +19,7 @@ from rltune.space_checks import (
     unreachable,
 )
 from rltune.space_reader import Start
+from rltune.surroundings import Searchable
 from rltune.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def own_parts(hyperparameters: Mapping[str, Hyperparameter]) -> dict[str, Any]:
 
 def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     """See `Space.checked_against`."""
+    known = Searchable(known)
     space = _with_unsaid(_renamed(space, known), known)
     check_names(space, known)
     space = _without_auxiliaries(space, known)

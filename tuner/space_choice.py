@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltune.agents.config import NETWORK_FIELDS, hyperparameters, own_name
+from rltune.agents.config import NETWORK_FIELDS, own_name
 from rltune.agents.errors import UserError
 from rltune.dimensions import Dimension, same, word
 from rltune.scales import environments
 from rltune.space import Space, shipped_name, shipped_spaces
 from rltune.space_changes import held
 from rltune.space_samples import try_out
+from rltune.surroundings import searchable
 
 Asked = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -65,7 +66,7 @@ def choose_space(
     Raises:
         UserError: there is no such space, it is for another agent, or something in it is wrong.
     """
-    known = hyperparameters(config_class)
+    known = searchable(config_class)
     if space is not None:
         read = _read(space)
     elif (shipped := shipped_name(agent)) in shipped_spaces():

@@ -70,10 +70,12 @@ def dimension_from_values(
     parameter = _find(name.lstrip("-"), hyperparameters, where)
     if not values:
         raise UserError(f"{flag}: needs a value")
-    if parameter.type in ("int", "float"):
+    if parameter.type in ("int", "float", "any"):
         items = [_parse_list(value, where)[0] for value in values]
         if len(items) == 2 and all(map(is_number, items)):
             return parameter.name, _range(items[0], items[1], None, parameter, where)
+        if parameter.type == "any":
+            return parameter.name, _choices(items, parameter, where)
     return parameter.name, _choices(values, parameter, where)
 
 

@@ -11,6 +11,7 @@ from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
 from rltune.expressions import Expression
 from rltune.recipes import as_recipe
+from rltune.surroundings import is_surrounding
 from rltune.yaml_lines import KeyPath, Source, read_yaml
 
 KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
@@ -68,7 +69,7 @@ def _named(value: object, source: Source, key: str, what: str) -> Iterator[tuple
     if value is None:
         return
     for name, item in _mapping(value, source, (key,), what).items():
-        if not isinstance(name, str) or not name.isidentifier():
+        if not (isinstance(name, str) and (name.isidentifier() or is_surrounding(name))):
             raise source.error((key, str(name)), f"{show(name)} is not a name such as n_steps")
         yield name, item
 

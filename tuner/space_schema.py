@@ -12,8 +12,9 @@ from typing import Any
 from rltune.agents.config import hyperparameters
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.agents.registry import HELP as AGENTS
+from rltune.surroundings import LENGTH, PATTERN
 
-NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+NAME = rf"^([A-Za-z_][A-Za-z0-9_]*|{PATTERN})$"
 POWERS_OF_TWO = [2**exponent for exponent in range(31)]
 
 
@@ -65,6 +66,7 @@ def _helps() -> dict[str, str]:
     for name in BUILTIN:
         for parameter in hyperparameters(agent_class(name).Config).values():
             helps.setdefault(parameter.name, parameter.help)
+    helps[LENGTH] = "env_steps of the training, at most the budget"
     return helps
 
 

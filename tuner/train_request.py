@@ -24,6 +24,7 @@ from rltune.presets import preset as known_good
 from rltune.recipes import as_recipe
 from rltune.rundir import STORAGE
 from rltune.signatures import takes_fields_of
+from rltune.surroundings import is_surrounding, split
 from rltune.training_loop import EVALUATIONS, TrainResult, TrainSpec
 from rltune.training_loop import train as train_spec
 from rltune.yaml_lines import read_yaml
@@ -125,18 +126,18 @@ def training_spec(
     else:
         values = {**file["config"], **chosen}
     controls = {name: given.pop(name) for name in CONTROLS if name in given}
-    from_file: dict[str, Any] = {
-        name: file[name] for name in ("env_kwargs", "seed", "weights") if name in file
-    }
-    from_file["total_timesteps"] = file.get("budget", TIMESTEPS)
+    from_file: dict[str, Any] = {name: file[name] for name in ("seed", "weights") if name in file}
     changes = read_schedule(schedule, agent) or file.get("schedule", [])
-    rest = {**from_file, **given}
+    env_kwargs = given.get("env_kwargs", file.get("env_kwargs", {}))
+    parts = split(values, env_kwargs, file.get("budget", TIMESTEPS))
+    from_file["total_timesteps"] = parts.env_steps
+    rest = {**from_file, **given, "env_kwargs": parts.env_kwargs}
     if not rest.keys() & {"eval_freq", "eval_episodes"}:
         rest.update(_evaluations(rest["total_timesteps"], env, rest.get("env_kwargs")))
     return TrainSpec(
         agent=agent,
         env=env,
-        config=values,
+        config=parts.config,
         schedule=changes,
         controls={**file.get("controls", {}), **controls},
         **rest,
@@ -178,7 +179,10 @@ def read_training(
         raise UserError(f"{file} is of the agent {given['agent']!r}, not of {agent!r}")
     if "schedule" in given:
         given["schedule"] = checked_schedule(given["schedule"], file, agent)
-    return {**given, "config": config_dict(make_config(config_class(agent), given["config"], file))}
+    around = {name: value for name, value in given["config"].items() if is_surrounding(name)}
+    own = {name: value for name, value in given["config"].items() if name not in around}
+    made = config_dict(make_config(config_class(agent), own, file))
+    return {**given, "config": {**made, **around}}
 
 
 def read_schedule(

@@ -329,17 +329,17 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe, and say what it takes that they leave open."""
-    from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
     from rltune.search import Search
     from rltune.space import dimension_from_values, parse_override
     from rltune.space_choice import named_agent
+    from rltune.surroundings import searchable
 
     if extra and not extra[0].startswith("-"):
         args.agent, extra = extra[0], extra[1:]
     else:
         args.agent = named_agent(args.space)
-    known = hyperparameters(config_class(args.agent))
+    known = searchable(config_class(args.agent))
     dimensions = dict(parse_override(text, known) for text in args.dimension)
     for name, values in parse_flags(args, extra, known).items():
         key, dimension = dimension_from_values(name, values, known)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.errors import UserError
+from rltune.agents.errors import UserError, unknown
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import parse_flags, parse_mapping
 from rltune.cli.run import EVAL_MODE, WEIGHTS_HELP, add_checkpoint_flag, add_trackers
@@ -166,13 +166,13 @@ _number.__name__ = "whole number"
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
-    from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
     from rltune.rundir import STORAGE
+    from rltune.surroundings import searchable
     from rltune.train_request import training_spec
     from rltune.training_loop import print_result, train
 
-    known = hyperparameters(config_class(args.agent))
+    known = searchable(config_class(args.agent))
     given = {name: getattr(args, name) for name in PASSED_ON}
     if args.env_kwargs is not None:
         given["env_kwargs"] = parse_mapping("--env-kwargs", args.env_kwargs)
@@ -207,13 +207,16 @@ def read_flags(
 
     ``--use-sde`` alone means true, ``--no-use-sde`` false.
     """
-    from rltune.agents.config import canonical_name, coerce
-    from rltune.learners import config_class
+    from rltune.agents.config import coerce, own_name
+    from rltune.yaml_lines import parse_yaml
 
     values: dict[str, Any] = {}
     for flag, words in flags.items():
         negated = flag.startswith("no-") or flag.startswith("no_")
-        name = canonical_name(config_class(agent), flag[3:] if negated else flag, f"--{flag}")
+        word = flag[3:] if negated else flag
+        name = own_name(word, known)
+        if name is None:
+            raise unknown("hyperparameter", word, known, f"--{flag}")
         parameter = known[name]
         if parameter.type == "bool" and not words:
             words = ["false" if negated else "true"]
@@ -224,7 +227,10 @@ def read_flags(
                 f"--{flag} {' '.join(words)}: a training takes one value; several are a search: "
                 f"rltune run {agent}"
             )
-        values[name] = coerce(parameter, ",".join(words), f"--{flag}")
+        value: object = ",".join(words)
+        if parameter.type == "any":
+            value, _ = parse_yaml(words[0], f"--{flag}")
+        values[name] = coerce(parameter, value, f"--{flag}")
     return values
 
 

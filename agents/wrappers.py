@@ -1,0 +1,73 @@
+"""Wrappers that are named among the arguments of an environment: ``wrapper.NAME.ARG``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import gymnasium
+from rltune.agents.errors import UserError, unknown
+from rltune.agents.own_code import factory
+
+Env = gymnasium.Env[Any, Any]
+WRAPPER = "wrapper."
+
+
+def take_wrappers(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Take what names wrappers out of an environment's arguments, and return it."""
+    return {name: kwargs.pop(name) for name in list(kwargs) if name.startswith(WRAPPER)}
+
+
+def named(wrappers: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the wrappers with their arguments, the innermost first.
+
+    ``wrapper.NAME: true`` and ``wrapper.NAME.ARG: value`` name a class of `gymnasium.wrappers`, or,
+    as ``module:Class``, one of the user's own; ``wrapper.NAME: false`` leaves it out.
+
+    Raises:
+        UserError: what is to be a yes or a no is none.
+    """
+    arguments: dict[str, dict[str, Any]] = {}
+    left_out = set()
+    for name, value in wrappers.items():
+        wrapper, argument = _wrapper_argument(name)
+        known = arguments.setdefault(wrapper, {})
+        if argument:
+            known[argument] = value
+        elif value is False:
+            left_out.add(wrapper)
+        elif value is not True:
+            raise UserError(f"{name} is {value!r}, but must be true or false")
+    return [(name, known) for name, known in arguments.items() if name not in left_out]
+
+
+def wrapped(made: Env, wrappers: Mapping[str, Any]) -> Env:
+    """Return the environment within its wrappers.
+
+    Raises:
+        UserError: there is no such wrapper, or it does not take these arguments.
+    """
+    for name, arguments in named(wrappers):
+        try:
+            made = _wrapper(name)(made, **arguments)
+        except TypeError as error:
+            raise UserError(f"{WRAPPER}{name} does not take these arguments: {error}") from error
+        if not isinstance(made, gymnasium.Env):
+            raise UserError(f"{WRAPPER}{name} gives no gymnasium.Env")
+    return made
+
+
+def _wrapper_argument(name: str) -> tuple[str, str]:
+    """Return the wrapper and its argument, or "" where the name is of the wrapper alone."""
+    module, colon, rest = name.removeprefix(WRAPPER).rpartition(":")
+    wrapper, _, argument = rest.partition(".")
+    return f"{module}{colon}{wrapper}", argument
+
+
+def _wrapper(name: str) -> Callable[..., Any]:
+    if ":" in name:
+        return factory(name)
+    known = [one for one in dir(gymnasium.wrappers) if one[0].isupper()]
+    if name not in known:
+        raise unknown("wrapper", name, known)
+    return cast("Callable[..., Any]", getattr(gymnasium.wrappers, name))
