@@ -28,7 +28,7 @@ FIXED: dict[str, Any] = {
 
 
 def test_what_is_fixed_holds_for_the_defaults_and_the_starts() -> None:
-    search = rltune.Search(space=FIXED, dimensions={"ent_coef": 0.25})
+    search = rltune.Search(space=FIXED, dimensions={"ent_coef": 0.25}, budget=100_000)
     default, zoo = search.starts
     for start in (default, zoo):
         known = {name: start.config[name] for name in ("n_envs", "gamma", "ent_coef")}
