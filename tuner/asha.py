@@ -193,8 +193,9 @@ class Standing(NamedTuple):
     @classmethod
     def of(cls, trial: int, value: float, training: float | None) -> Standing:
         """Return that of a trial."""
-        known = training is not None and math.isfinite(training)
-        return cls(value, training if known else -math.inf, random.Random(trial).random())
+        if training is None or not math.isfinite(training):
+            training = -math.inf
+        return cls(value, training, random.Random(trial).random())
 
 
 class ASHA(Scheduler):
