@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from rltune.agents import waiting
 from rltune.agents.atari import FRAME_SKIP
 from rltune.agents.errors import unknown
 from rltune.agents.make_env import check_env_name, frame_stack_of, is_atari, make_env
@@ -129,16 +130,17 @@ class Envs:
         self.frame_skip = FRAME_SKIP if atari else 1
         self._learner_view = atari and training
         self._autoreset = autoreset
-        self._backend: Backend = BACKENDS[vectorization](
-            n_envs,
-            env,
-            env_kwargs=env_kwargs,
-            frame_stack=frame_stack_of(env, frame_stack, atari),
-            atari=atari,
-            max_episode_steps=max_episode_steps,
-            render_mode=render_mode,
-            small_images=small_images,
-        )
+        with waiting.calling("constructor"):
+            self._backend: Backend = BACKENDS[vectorization](
+                n_envs,
+                env,
+                env_kwargs=env_kwargs,
+                frame_stack=frame_stack_of(env, frame_stack, atari),
+                atari=atari,
+                max_episode_steps=max_episode_steps,
+                render_mode=render_mode,
+                small_images=small_images,
+            )
         limit = self._backend.time_limit
         self._is_cut = limit is None and vectorization == "sync" and not training and not atari
         self._time_limit = LONGEST_EPISODE if self._is_cut else limit
@@ -156,14 +158,19 @@ class Envs:
         """Start new episodes everywhere and return their first observations."""
         everywhere = np.arange(self.n_envs)
         self._begin(everywhere)
-        self.obs = self._backend.start(self._seeds(everywhere))
+        with waiting.calling("reset()"):
+            self.obs = self._backend.start(self._seeds(everywhere))
         return self.obs
 
     def step(self, action: Array) -> Transition:
         """Take one action per environment; where an episode ends, the next one begins."""
         actions = self._actions.encode(action)
         self._log.append(actions)
-        step = self._backend.step(actions)
+        waiting.began("step()")
+        try:
+            step = self._backend.step(actions)
+        finally:
+            waiting.ended()
         self._lengths += step.valid
         self._returns += step.reward
         terminated, truncated = step.terminated, step.truncated
@@ -175,7 +182,8 @@ class Envs:
         if episodes and self._autoreset:
             self.obs = step.next_obs.copy()
             self._begin(ended)
-            self._backend.reset(ended, self._seeds(ended), self.obs)
+            with waiting.calling("reset()"):
+                self._backend.reset(ended, self._seeds(ended), self.obs)
         reward = step.reward
         if self._learner_view:
             reward = np.sign(reward)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.errors import UserError
 from rltune.agents.seen import Seen
+from rltune.agents.waiting import calling
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
@@ -34,7 +35,8 @@ def offers_masks(env: Env) -> bool:
     """Tell whether an environment offers masks in its info; one that might is reset for it."""
     if not choice_counts(env.action_space):
         return False
-    result: object = env.reset(seed=0)
+    with calling("reset()"):
+        result: object = env.reset(seed=0)
     return isinstance(result, tuple) and len(result) == 2 and KEY in (result[1] or {})
 
 

@@ -18,6 +18,7 @@ from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, UserError
 from rltune.agents.own_code import place_in_own_code
+from rltune.agents.waiting import PATIENCE, silence
 from rltune.answer import label, tuning_quality
 from rltune.by_hand import reason as by_hand
 from rltune.checkpoints import WEIGHTS
@@ -151,6 +152,7 @@ class Driver:
         self.flights: dict[str, Flight] = {}
         self.leaving: dict[str, Flight] = {}  # ended, but their workers don't know it yet
         self.hung: dict[str, str] = {}  # job -> why its worker was killed
+        self.silent: set[str] = set()  # methods of the environment that have not answered for long
         self.longest_silence = 0.0  # seconds that a result has taken
         self.looked = time.monotonic()  # for workers that hang
         trials = study.trials()
@@ -425,6 +427,15 @@ class Driver:
                 flight.silence = None
                 found.append(job)
         return found
+
+    def on_silence(self, job: str, method: str) -> None:
+        """Show that an environment does not answer, or (empty) that it has."""
+        if flight := self.flights.get(job):
+            number, seed = flight.task["number"], flight.task["seed"]
+            self.view.trial_silent(number, method, seed=seed)
+            if method and method not in self.silent:
+                self.silent.add(method)  # of one space, all environments may be slow
+                self.view.message(f"{flight.name}: {silence(method, PATIENCE)}")
 
     def on_result(self, job: str, result: Result) -> bool:
         """Write the result down, and return whether the job ends with it."""

@@ -26,7 +26,7 @@ from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.capacity import Resources, Room
 from rltune.deposit import Address, open_deposit
 from rltune.masking import masked_text
-from rltune.trainable import DEPOSIT, PAYLOAD, TASK, AgentTrainable, Failure, Result, Task
+from rltune.trainable import DEPOSIT, PAYLOAD, SILENCE, TASK, AgentTrainable, Failure, Result, Task
 
 IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job
 # Tune reads these when it is imported or started. Its loggers and snapshots only cost time here.
@@ -46,6 +46,7 @@ _TUNE_ENVIRONMENT = {
 }
 
 
+LISTEN_EVERY = 2.0  # seconds between looks at whose environments do not answer
 WATCH_EVERY = 5.0  # seconds between looks at a cluster's nodes
 OUT_OF_MEMORY = "out of memory: the worker was killed"
 
@@ -67,6 +68,9 @@ class Source(Protocol):
 
     def hanging(self) -> list[str]:
         """Return the jobs whose workers are to be killed, because nothing comes from them."""
+
+    def on_silence(self, job: str, method: str) -> None:
+        """The job's worker waits for this method of its environment; empty: no longer."""
 
     def on_result(self, job: str, result: Result) -> bool:
         """Take a result; return whether the job ends with it."""
@@ -318,6 +322,8 @@ class _Here:
         self.address = address
         self.error: BaseException | None = None
         self.trials: dict[str, Any] = {}  # Tune's, by job
+        self.silent: dict[str, str] = {}  # job -> method that its worker waits for
+        self.listens = time.monotonic()
 
     def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
         return _Here, ()
@@ -333,6 +339,27 @@ class _Here:
         except BaseException as error:
             self.error = error
             return failing
+
+    def forget(self, trial: Any) -> None:
+        """Take off a trial of Tune's that has ended."""
+        self.trials.pop(_job_of(trial), None)
+        self.silent.pop(_job_of(trial), None)
+
+    def hear_of_silence(self) -> None:
+        """Tell the source whose environments do not answer; see `trainable._leave_word`."""
+        from ray.experimental import internal_kv
+
+        if time.monotonic() < self.listens:
+            return
+        self.listens = time.monotonic() + LISTEN_EVERY
+        for job, trial in self.trials.items():
+            key = trial.config[TASK]["checkpoint"].encode()
+            word = b""
+            with contextlib.suppress(Exception):  # what has become of the cluster is told elsewhere
+                word = internal_kv._internal_kv_get(key, namespace=SILENCE) or b""
+            if (method := word.decode()) != self.silent.get(job, ""):
+                self.silent[job] = method
+                self.call("on_silence", job, method)
 
     def kill_the_hanging(self) -> None:
         """Kill workers of which nothing comes; for Tune they have died, and it tries again."""
@@ -400,6 +427,7 @@ def _make_stopper(here: _Here) -> Any:
             return False
 
         def stop_all(self) -> bool:
+            here.hear_of_silence()
             here.kill_the_hanging()
             return bool(here.call("should_stop", failing=True))
 
@@ -417,13 +445,13 @@ def _make_callback(here: _Here) -> Any:
             here.call("on_start", _job_of(trial))
 
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            here.trials.pop(_job_of(trial), None)
+            here.forget(trial)
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             _failed(here, "on_retry", trial)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            here.trials.pop(_job_of(trial), None)
+            here.forget(trial)
             _failed(here, "on_failure", trial)
 
     return SourceCallback()

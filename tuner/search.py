@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rltune import surroundings
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
+from rltune.agents.waiting import Watch, on_stderr
 from rltune.evaluating import affordable, explained, longest_episode
 from rltune.formats import plural
 from rltune.mirror import below, fetched, mirrored, split_storage
@@ -348,11 +349,12 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
         if same is None:
             tried.append((parts.env_kwargs, same := []))
         same.append(parts.config)
-    for env in environments(spec.env):
-        for env_kwargs, some in tried:
-            check_fit(spec.agent, env, some, env_kwargs, has_data=here)
-            if spec.weights is not None:
-                check_weights(spec.agent, env, some, env_kwargs, spec.weights)
+    with Watch(on_stderr):
+        for env in environments(spec.env):
+            for env_kwargs, some in tried:
+                check_fit(spec.agent, env, some, env_kwargs, has_data=here)
+                if spec.weights is not None:
+                    check_weights(spec.agent, env, some, env_kwargs, spec.weights)
     against.check(spec)
     others = [goal.direction for goal in against.goals_of(spec)[1:]]
     options = spec.sampler_options

@@ -163,10 +163,17 @@ class SearchView:
                 return
             self.env_steps += max(0, env_steps - trial.env_steps)
             trial.env_steps, trial.updated, trial.seconds = env_steps, now, seconds
+            trial.silent = ""
             if value is not None:
                 trial.values.append(value)
                 trial.points.append(env_steps)
             self._pace.add(self.env_steps)
+
+    def trial_silent(self, number: int, method: str, seed: int = 0) -> None:
+        """Show that a training waits for this method of its environment; empty: no longer."""
+        with self.lock:
+            if trial := self.running.get((number, seed)):
+                trial.silent = method
 
     def trial_paused(self, number: int, seed: int = 0) -> None:
         """Show a training as waiting; it counts as under way until it is started again or ends."""

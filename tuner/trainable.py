@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import platform
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ray import tune
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.own_code import fault
+from rltune.agents.waiting import Watch
 from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config
 from rltune.masking import masked_text
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 TASK = "task"
 DEPOSIT = "deposit"
 PAYLOAD = "payload"
+SILENCE = b"rltune-silence"  # where Ray keeps whose environment does not answer
 
 # A checkpoint may cost this fraction of the training time.
 CHECKPOINT_SHARE = 0.05
@@ -125,6 +128,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
         self.may_end = False
         self.is_over = False
+        _leave_word(self.task, "")  # that of a worker which was killed
+        self.watch = Watch(self._tell_silence)
+        self.watch.start()
+
+    def _tell_silence(self, method: str, seconds: float | None) -> None:
+        """Leave word for the driver; this worker can't report before the environment answers."""
+        _leave_word(self.task, "" if seconds is None else method)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Start over with another task in the same process."""
@@ -282,12 +292,25 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.saved_steps = self.agent.env_steps
 
     def _leave(self) -> None:
+        self.watch.stop()
         if self.agent is None:
             return
         if self.agent.env_steps > self.saved_steps and self.state.last is not None:
             self._save()
         self.agent.close()
         self.agent = None
+
+
+def _leave_word(task: Task, method: str) -> None:
+    """Write down with Ray which method of the environment does not answer; empty: all do."""
+    from ray.experimental import internal_kv
+
+    key = task["checkpoint"].encode()
+    with contextlib.suppress(Exception):  # what has become of the cluster is told elsewhere
+        if method:
+            internal_kv._internal_kv_put(key, method.encode(), namespace=SILENCE)
+        else:
+            internal_kv._internal_kv_del(key, namespace=SILENCE)
 
 
 def memory_shares() -> dict[str, float]:

@@ -36,6 +36,7 @@ class Training:
         expected: seconds that a full training with this configuration should take; None: unknown
         seconds: of the worker's time, those of before a resume included
         paused: it waits, for other seeds or for the population
+        silent: method of its environment that does not answer, if there is one
         values: latest scores, and ``points`` their env_steps
         places: rung -> how it stood there when it came
         state, reason: how it ended; empty while it runs
@@ -55,6 +56,7 @@ class Training:
     expected: float | None = None
     seconds: float = 0.0
     paused: bool = False
+    silent: str = ""
     values: deque[float] = field(default_factory=lambda: deque(maxlen=CURVE_POINTS))
     points: deque[int] = field(default_factory=lambda: deque(maxlen=CURVE_POINTS))
     places: dict[int, Place] = field(default_factory=dict)

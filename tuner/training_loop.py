@@ -19,6 +19,7 @@ from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
+from rltune.agents.waiting import Watch, on_stderr, silence
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
 from rltune.evaluating import explained, longest_episode
 from rltune.history import HistoryWriter
@@ -172,7 +173,8 @@ def train(
     path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
     weights = find_checkpoint(spec.weights) if spec.weights else None
     check_start(spec.agent, spec.eval_mode, spec.weights)
-    agent = _new_agent(spec, weights)
+    with Watch(on_stderr):
+        agent = _new_agent(spec, weights)
     try:
         spec = dataclasses.replace(spec, config=config_dict(agent.config))
         mirror = uri and below(uri, path.name)
@@ -235,7 +237,8 @@ def resume_training(
     rundir = RunDir.open(fetched(run))
     spec = TrainSpec.from_dict(rundir.spec)
     with rundir.lock():
-        agent = _last_agent(rundir, spec)
+        with Watch(on_stderr):
+            agent = _last_agent(rundir, spec)
         try:
             spec = _extended(spec, agent, total_timesteps, target_reward)
             agent.total_timesteps = spec.total_timesteps
@@ -366,7 +369,7 @@ class _Training:
         trial = {"trial": 0, "origin": ROLE, "hash": config_hash(config)}
         self.tracker.trial_started(trial, config, spec.seed, ROLE)
         try:
-            with self.progress, self._interruptible():
+            with self.progress, self._interruptible(), Watch(self._tell_silence):
                 self.progress.update(agent.env_steps, None)
                 if reason := learns_nothing(config, spec.env, spec.total_timesteps):
                     self.progress.note(reason)
@@ -400,6 +403,10 @@ class _Training:
             (times, spec.eval_episodes),
             (EVALUATIONS, TrainSpec.eval_episodes),
         )
+
+    def _tell_silence(self, method: str, seconds: float | None) -> None:
+        said = f"the environment's {method} has answered"
+        self.progress.note(said if seconds is None else silence(method, seconds))
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

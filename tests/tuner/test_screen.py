@@ -424,3 +424,12 @@ def test_the_load_counts_children_too():
         child.wait()
     assert 0.02 < load.cores < 2
     assert 0.005e9 < load.memory < 10e9
+
+
+def test_a_training_whose_environment_does_not_answer_says_so():
+    view = busy_view()
+    view.trial_silent(20, "reset()")
+    running = next(text for text in drawn(view, 120, 40) if text.split()[:1] == ["20"])
+    assert "reset()" in running
+    view.trial_progress(20, 11_000, 1.0)
+    assert "reset()" not in "\n".join(drawn(view, 120, 40))

@@ -134,6 +134,21 @@ def test_who_has_not_reported_for_long_hangs(
     assert "hung: nothing came of it for 50:00" in reasons
 
 
+def test_an_environment_that_does_not_answer_is_told_once(tmp_path: Path) -> None:
+    options = {name: value for name, value in POPULATION.items() if name != "name"}
+    driver = Serial(tmp_path, **options).driver
+    tasks = [driver.next_job(), driver.next_job()]
+    for task in tasks:
+        assert task is not None
+        driver.on_silence(task["job"], "reset()")
+    said = "trial 0: nothing has come from the environment's reset() for 10 s"
+    assert list(driver.view.messages) == [said]
+    assert [one.silent for one in driver.view.running.values()] == ["reset()", "reset()"]
+    driver.on_silence("0", "")
+    assert [one.silent for one in driver.view.running.values()] == ["", "reset()"]
+    driver.on_silence("77", "reset()")  # it has ended
+
+
 @pytest.mark.slow
 def test_workers_that_hang_are_killed_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -230,7 +230,8 @@ class SearchScreen:
         lines = []
         for trial, name in zip(trials, names, strict=True):
             rate = count(trial.rate) if trial.rate else "-"
-            rate = "ends" if trial.number in ending else "waits" if trial.paused else rate
+            rate = "waits" if trial.paused else trial.silent or rate
+            rate = "ends" if trial.number in ending else rate
             left = duration(self.view.seconds_to_go(trial)) if with_left else ""
             latest = score(trial.values[-1] if trial.values else None)
             done = bar(trial.progress, width)

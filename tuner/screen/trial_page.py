@@ -70,6 +70,8 @@ def _title(
         state = Text("ends with its next result", HALF)
     else:
         state = Text("waits", HALF) if trial.paused else Text("running", ACCENT)
+        if trial.silent:
+            state = Text(f"nothing comes from the environment's {trial.silent}", HALF)
     facts = [state, Text(f"{trial.env_steps:,} of {trial.budget:,} env-steps")]
     if not trial.state and (left_over := view.seconds_to_go(trial)) is not None:
         facts.append(Text(f"about {duration(left_over)} left"))
