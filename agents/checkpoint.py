@@ -30,7 +30,9 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # A writer that was killed is told by its process (`rltune.files`).
+        ending = f".{os.getpid()}.tmp"
+        handle, temporary = tempfile.mkstemp(ending, f".{path.name}.", path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 torch.save({"format": FORMAT, "version": VERSION, **state}, file)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.against import Others
 from rltune.agents.config import config_hash
-from rltune.agents.errors import MissingMetricError, UserError
+from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.own_code import place_in_own_code
 from rltune.agents.waiting import PATIENCE, silence
 from rltune.answer import label, tuning_quality
@@ -231,7 +231,13 @@ class Driver:
         return not self._searching() and self._next_test() is None
 
     def should_stop(self) -> bool:
-        """Return whether everything has to stop now."""
+        """Return whether everything has to stop now.
+
+        Raises:
+            StorageError: somebody has deleted the run directory.
+        """
+        if not self.run.is_there:
+            raise StorageError(f"{self.run.path} is gone.")
         self.between_writes()
         self.obey()
         idle = not self.flights and self.deadlines.is_over()

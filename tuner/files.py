@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from rltune.agents.errors import storage_error
+
+# A file that a process is writing; videos end as what they are.
+TEMPORARY = re.compile(r"\..+\.(\d+)\.(tmp|mp4|gif)")
 
 
 def atomic_write(
@@ -28,3 +33,23 @@ def atomic_write(
         raise storage_error(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Remove the temporary files below a folder whose writers have been killed."""
+    for path, _, names in os.walk(folder):
+        for name in names:
+            writer = TEMPORARY.fullmatch(name)
+            if writer and not _is_written_by(int(writer[1]), Path(path, name)):
+                with contextlib.suppress(OSError):  # gone, or a disk that takes no changes
+                    os.unlink(os.path.join(path, name))
+
+
+def _is_written_by(process: int, file: Path) -> bool:
+    """Whether that process may have made the file: numbers are given to new ones again."""
+    import psutil  # comes with Ray
+
+    try:
+        return bool(psutil.Process(process).create_time() <= file.stat().st_mtime + 1)
+    except (psutil.Error, OSError):
+        return False

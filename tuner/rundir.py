@@ -11,6 +11,7 @@ import fcntl
 import os
 import platform
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.agents.errors import StorageError, UserError, storage_error
-from rltune.files import atomic_write
+from rltune.files import atomic_write, remove_leftovers
 from rltune.masking import masked
 from rltune.provenance import command_line, git_revision, machine, now, versions
 from rltune.scales import environments
@@ -33,6 +34,11 @@ FORMAT_VERSION = 1
 KINDS = ("search", "train")
 HEAD = {"name": str, "created": str, "command": str, "versions": dict, "resumes": list}
 MAX_ENVS_IN_NAME = 3
+# What a running search writes beside run.yaml.
+PARTS = {
+    "best", "episodes", "history", "report", "stop", "study.db", "study.db-journal", "study.db-shm",
+    "study.db-wal", "trials", "trials.parquet", "wandb", ".lock",
+}  # fmt: skip
 # Where runs go unless --storage-path says otherwise.
 STORAGE = os.path.expanduser(os.environ.get("RLTUNE_STORAGE") or "runs")
 
@@ -204,6 +210,17 @@ class RunDir:
         return f"RunDir({str(self.path)!r})"
 
     @property
+    def is_there(self) -> bool:
+        """Whether nobody has deleted it."""
+        return (self.path / "run.yaml").exists()
+
+    def remove_remains(self) -> None:
+        """Remove what was written after somebody had deleted the run: it would block the name."""
+        found = {path.name for path in self.path.glob("*")}
+        if not self.is_there and found <= PARTS:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    @property
     def spec(self) -> dict[str, Any]:
         """What was asked for, as it was given to ``create``."""
         return dict(self.content["spec"])
@@ -328,6 +345,7 @@ class RunDir:
                 pass  # a file system without locks
             os.ftruncate(handle, 0)
             os.write(handle, f"process {os.getpid()} on {platform.node()}".encode())
+            remove_leftovers(self.path)
             yield
         finally:
             os.close(handle)

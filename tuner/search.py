@@ -421,6 +421,7 @@ def drive(
     found: dict[str, Any] | None = None
     page = ""
     with contextlib.ExitStack() as tracking:
+        tracking.callback(run.remove_remains)
         with run.lock(), silent_log():
             study = SearchStudy(
                 run.study_path,
@@ -503,12 +504,18 @@ def drive(
                     defaults = full_config(config_class, {})
                     refused = driver.prices.refused
                     found = conclude(run, spec, study, driver.scores, defaults, refused)
-            except StorageError as error:
-                raise StorageError(f"{error} Then go on with: rltune resume {run.path}") from error
-            except ClusterError as error:
-                raise ClusterError(
-                    f"{error} When it is back, go on with: rltune resume {run.path}"
-                ) from error
+            except Exception as error:
+                if not run.is_there:
+                    raise StorageError(
+                        f"{run.path} was deleted while the search ran: what it had found is lost. "
+                        "Start it anew."
+                    ) from error
+                advice = f"go on with: rltune resume {run.path}"
+                if isinstance(error, StorageError):
+                    raise StorageError(f"{error} Then {advice}") from error
+                if isinstance(error, ClusterError):
+                    raise ClusterError(f"{error} When it is back, {advice}") from error
+                raise
             finally:
                 history.close()
                 study.close()

@@ -65,11 +65,15 @@ def test_what_does_not_answer_is_told_and_that_it_has(
 
 
 def test_a_method_that_raises_is_waited_for_no_longer() -> None:
-    with pytest.raises(ZeroDivisionError), waiting.calling("constructor"):
-        with waiting.calling("reset()"):
-            pass
-        now = waiting.longest()
-        assert now is not None
-        assert now[0] == "constructor"
-        raise ZeroDivisionError
+    def fail() -> None:
+        with waiting.calling("constructor"):
+            with waiting.calling("reset()"):
+                pass
+            now = waiting.longest()
+            assert now is not None
+            assert now[0] == "constructor"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert waiting.longest() is None

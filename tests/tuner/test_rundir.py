@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,3 +239,36 @@ def test_the_environment_names_another_folder_for_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
     assert f"no run 'latest' here or in '{tmp_path}/there'" in done.stderr
+
+
+def test_who_holds_the_lock_removes_what_a_killed_writer_has_left(tmp_path):
+    run = RunDir.create(tmp_path / "run", {})
+    code = (
+        "import os, sys\n"
+        "from rltune.agents import checkpoint\n"
+        "from rltune.files import atomic_write\n"
+        "die = lambda *_: os._exit(9)\n"
+        "if sys.argv[2:]:\n"
+        "    checkpoint.torch.save = die\n"
+        "    checkpoint.write(sys.argv[1] + '/trials/0/checkpoint.pt', {})\n"
+        "atomic_write(sys.argv[1] + '/trials.parquet', lambda path: [path.touch(), die()])\n"
+    )
+    for more in ([], ["checkpoint"]):
+        subprocess.run([sys.executable, "-c", code, str(run.path), *more], check=False)
+    left = [path.name for path in run.path.rglob("*.tmp")]
+    assert len(left) == 2
+    with run.lock():
+        assert not list(run.path.rglob("*.tmp"))
+
+
+def test_what_was_written_after_a_run_was_deleted_goes_too(tmp_path):
+    run = RunDir.create(tmp_path / "run", {})
+    run.remove_remains()
+    assert run.is_there
+    shutil.rmtree(run.path)
+    run.write_text("trials/3/checkpoint.pt", "a worker's")
+    run.remove_remains()
+    assert not run.path.exists()
+    run.write_text("mine.txt", "a person's")
+    run.remove_remains()
+    assert run.path.exists()

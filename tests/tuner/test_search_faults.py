@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -147,6 +148,22 @@ def test_an_environment_that_does_not_answer_is_told_once(tmp_path: Path) -> Non
     driver.on_silence("0", "")
     assert [one.silent for one in driver.view.running.values()] == ["", "reset()"]
     driver.on_silence("77", "reset()")  # it has ended
+
+
+def test_a_deleted_search_advises_no_resume_and_leaves_its_name_free(tmp_path: Path) -> None:
+    def delete() -> None:
+        while not list((tmp_path / "run").glob("trials/*/*.pt")):
+            time.sleep(0.05)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)  # what was written meanwhile
+
+    thread = threading.Thread(target=delete, daemon=True)
+    thread.start()
+    said = r"run was deleted while the search ran: .* Start it anew\."
+    with pytest.raises(StorageError, match=said) as caught:
+        search(tmp_path, trials=None, time_limit=120)
+    assert "resume" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
