@@ -156,12 +156,14 @@ class HistoryWriter:
             _write_part(self._folders[1] / name, _table(episodes, EPISODE_COLUMNS))
             rows = [line["row"] for line in self._pending]
             _write_part(self._folders[0] / name, _table(rows, HISTORY_COLUMNS))
-        if self._journal is not None:
-            os.close(self._journal)
-            self._journal = None
-        self._journal_path().unlink(missing_ok=True)
+        # From here on the parts hold the rows, whether or not the journal can be removed.
+        journal, path = self._journal, self._journal_path()
         self._number += 1
-        self._pending = []
+        self._journal, self._pending = None, []
+        with contextlib.suppress(OSError):
+            if journal is not None:
+                os.close(journal)
+            path.unlink(missing_ok=True)
 
     def rewind(self, trial: int, seed: int, iteration: int) -> None:
         """Say that a trial starts again after ``iteration``, superseding the rows after it."""
@@ -311,7 +313,8 @@ def _remove_leftovers(folder: Path) -> None:
     for path in folder.iterdir():
         ours = path.name.startswith(("part-", "_journal-"))
         if (ours and path not in wanted) or re.fullmatch(r"\.part-.*\.tmp", path.name):
-            path.unlink()
+            with contextlib.suppress(OSError):  # nobody reads it: a larger part covers it
+                path.unlink()
 
 
 def _write_part(path: Path, table: pa.Table) -> None:

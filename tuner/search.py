@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 SCREENS = ("auto", "live", "plain", "none")
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 
+_driving = threading.Lock()  # held by the thread that runs a search
+_driving_thread: int | None = None
+
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -210,8 +213,15 @@ class Search:
         self.earlier, self.taken = read_earlier(self.spec.warm_start, self.space, default)
 
     def run(self) -> SearchResult:
-        """Run the search to its end, or until Ctrl-C, and return what it found."""
-        with joined(self.spec, self.path, self.ray_output) as nodes:
+        """Run the search to its end, or until Ctrl-C, and return what it found.
+
+        While another thread of this process runs a search, it waits: they would share one Ray.
+        """
+        with (
+            _one_at_a_time() as waited,
+            joined(self.spec, self.path, self.ray_output) as nodes,
+        ):
+            self.started += waited
             mirror = self.storage_uri and below(self.storage_uri, self.name)
             run = RunDir.create(self.path, self.spec.to_dict(), mirror=mirror)
             if self.spec.weights:
@@ -281,7 +291,8 @@ def resume(
     # Modules are those of the user who resumes: run.yaml may name anybody's folder.
     spec = replace(spec, import_path=os.getcwd())
     found = config_class(spec.agent)
-    with joined(spec, run.path, ray_output) as nodes:
+    with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as nodes:
+        started += waited
         run.resumed(changes)
         return drive(run, spec, found, started, screen, ray_output, nodes)
 
@@ -297,6 +308,29 @@ def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:
             f"--test-seeds {wanted}: {plural(most, 'test seed')} have been run already, and what "
             f"was measured counts. Write {most} or more."
         )
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[float]:
+    """Wait for the search of another thread; yield for how many seconds it was waited.
+
+    Raises:
+        UserError: this thread runs a search already.
+    """
+    global _driving_thread
+    began = time.time()
+    if _driving_thread == threading.get_ident():
+        raise UserError("a search can't start another one; start it in a process of its own.")
+    if not _driving.acquire(blocking=False):
+        said = "rltune: another search runs in this process; this one begins when it has ended."
+        print(said, file=sys.stderr, flush=True)
+        _driving.acquire()
+    try:
+        _driving_thread = threading.get_ident()
+        yield time.time() - began
+    finally:
+        _driving_thread = None
+        _driving.release()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -391,3 +392,52 @@ def test_two_hundred_thousand_rows_are_read_in_about_a_second(tmp_path):
     frame = read_history(tmp_path)
     assert len(frame) == count - 50
     assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize("back", [0, 2])
+def test_whatever_write_fails_no_row_and_no_episode_is_lost_or_doubled(
+    tmp_path, small, monkeypatch, back
+):
+    """Every write fails once, with half of it on the disk; the search ends and is resumed."""
+    write, replace, write_table = os.write, os.replace, pq.write_table
+    calls, fails_at = 0, 0
+
+    def fails():
+        nonlocal calls
+        calls += 1
+        return calls == fails_at
+
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def failing_write(handle, data):
+        return full() if fails() and write(handle, data[:9]) else write(handle, data)
+
+    def failing_table(table, path):
+        return full() if fails() and path.write_bytes(b"PAR1") else write_table(table, path)
+
+    monkeypatch.setattr(history.os, "write", failing_write)
+    monkeypatch.setattr(history.pq, "write_table", failing_table)
+    monkeypatch.setattr(os, "replace", lambda *a: full() if fails() else replace(*a))
+    wanted = [(trial, 0, i) for trial in (0, 1) for i in range(1, 8)]
+    while calls >= fails_at:
+        calls, fails_at = 0, fails_at + 1
+        run = tmp_path / str(fails_at)
+        while True:
+            with contextlib.suppress(StorageError):
+                writer = HistoryWriter(run)
+                for trial in (0, 1):  # from a checkpoint that may be older
+                    writer.rewind(trial, 0, max(0, writer.last_iteration(trial, 0) - back))
+                for iteration in range(1, 8):
+                    for trial in (0, 1):
+                        if iteration > writer.last_iteration(trial, 0):
+                            writer.append(row(trial, iteration), episodes(2))
+                writer.close()
+                break
+            writer.close()
+        writer = HistoryWriter(run)
+        writer.close()
+        assert keys(read_history(run)) == wanted
+        assert Counter(keys(read_episodes(run))) == dict.fromkeys(wanted, 2)
+        assert len(pd.read_parquet(run / "episodes")) == 2 * len(wanted)
+    assert fails_at > 20

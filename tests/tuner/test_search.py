@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -312,3 +313,19 @@ def test_run_yaml_tells_everything(tmp_path: Path) -> None:
     assert content["spec"]["seed"] == 3
     assert content["spec"]["space"]["space"] == {"quality": {"uniform": [0.0, 1.0]}}
     assert {"rltune", "ray", "optuna"} <= set(content["versions"])
+
+
+def test_two_searches_in_two_threads_both_end(tmp_path, capsys):
+    results = {}
+
+    def run(name):
+        options = {"trials": 2, "budget": 90, "tournament": False, "name": name}
+        results[name] = search(tmp_path, **options)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {name: len(result.trials()) for name, result in results.items()} == {"one": 2, "two": 2}
+    assert capsys.readouterr().err.count("another search runs in this process") == 1
