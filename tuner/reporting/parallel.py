@@ -94,6 +94,7 @@ class ParallelChart(Chart):
         return low, max(self.values)
 
     def _drawn(self, figure: Any) -> Any:
+        import numpy as np
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import LinearSegmentedColormap, Normalize
 
@@ -104,9 +105,10 @@ class ParallelChart(Chart):
             Normalize(*self._ends()), LinearSegmentedColormap.from_list("value", SCALE)
         )
         heights = [one.heights() for one in self.axes]
+        shades = colours.to_rgba(np.array(self.values))
         for trial in sorted(range(len(self.values)), key=lambda k: self.values[k]):
             line = [column[trial] for column in heights]
-            axis.plot(line, color=colours.to_rgba(self.values[trial]), linewidth=1.2)
+            axis.plot(line, color=shades[trial], linewidth=1.2)
         behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
         for place, one in enumerate(self.axes):
             axis.axvline(place, color="black", linewidth=0.8)
