@@ -80,7 +80,7 @@ def explained(
 
     said = f"up to {count(most(*now))} env_steps beside {count(env_steps)} of training"
     if most(*now) > SHARE * env_steps:
-        return f"evaluations take {said}; --evaluations and --eval-episodes set how many"
+        return f"evaluations take {said}; --eval-freq and --eval-episodes set how many"
     if most(*usual) <= SHARE * env_steps or most(*now) >= most(*usual):
         return ""
     return (
