@@ -104,6 +104,8 @@ def check(space: Space, env: str, budget: int) -> None:
     names = [name for name in (*space.dimensions, *space.fixed) if is_surrounding(name)]
     if is_suite(env) and any(name != LENGTH for name in names):
         raise UserError(f"{names[0]} needs a single environment; {env} are several.")
+    if LENGTH in space.derived:
+        raise UserError(f"{LENGTH} can't be derived: it has to be at most the budget; search it.")
     values: list[Any] = [start.values.get(LENGTH, 0) for start in space.starts]
     values.append(space.fixed.get(LENGTH, 0))
     if dimension := space.dimensions.get(LENGTH):

@@ -135,5 +135,8 @@ def test_flags_and_files_mean_the_same(
         assert said in capsys.readouterr().err
     with pytest.raises(UserError, match="needs a single environment"):
         rltune.Search("ppo", "CartPole-v1,Acrobot-v1", {"env.x": {"choice": [1, 2]}}, budget=900)
+    derived = {"space": {"n_steps": {"pow2": [32, 64]}}, "derived": {"total_timesteps": "n_steps"}}
+    with pytest.raises(UserError, match="can't be derived"):
+        rltune.Search("ppo", "CartPole-v1", derived, budget=900)
     read = Space.from_dict({"env.g": {"uniform": [8, 12]}, "lr": {"log": [1e-4, 1e-2]}})
     assert Space.from_dict(read.to_dict()) == read
