@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rltune.agents import checkpoint
 from rltune.agents.errors import UserError
 from rltune.learners import agent_type
 from rltune.rundir import STORAGE, RunDir, find_run
@@ -38,6 +37,8 @@ def load_agent(path: Path, *, env: str | None = None, device: str = "auto") -> A
     Raises:
         UserError: no checkpoint, or one of another environment.
     """
+    from rltune.agents import checkpoint  # late: readers of a run need no PyTorch
+
     found = checkpoint.read(path)
     kind = agent_type(found["agent"], found["env"])
     if not is_suite(found["env"]):
@@ -115,6 +116,8 @@ def kept_weights(run: str, weights: str | None) -> str | None:
 
 def copy_to_use(source: Path, target: Path) -> None:
     """Copy a checkpoint without its replay memory: nobody goes on from the copy."""
+    from rltune.agents import checkpoint
+
     state = checkpoint.read(source)
     for part in (state, *checkpoint.members(state, source)):
         part.update({name: None for name in ("memory", "replay") if name in part})
