@@ -22,7 +22,7 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.asha import Scheduler, make_scheduler
 from rltune.clock import Clock
-from rltune.distributions import to_unit
+from rltune.distributions import Shown, to_unit
 from rltune.earlier import take_over
 from rltune.replayed import reports, searched
 from rltune.runs import Run
@@ -94,7 +94,7 @@ def proposed_again(run: str | os.PathLike[str] | Run) -> tuple[int, int]:
     recorded, spec = searched(run)
     proposer = _proposer(recorded, spec, spec.sampler, spec.sampler_options, spec.seed)
     with reading(recorded.rundir.study_path):
-        trials = _trials(recorded)
+        trials = _trials(recorded, proposer.space)
         proposals = [trial for trial in trials if _is_proposal(trial)]
         return sum(_proposes(proposer, trials, trial, spec) for trial in proposals), len(proposals)
 
@@ -165,7 +165,7 @@ class _Pool:
         self.reports: dict[int, Reports] = {}
         for number, *report in reports(recorded.history(), spec, complete):
             self.reports.setdefault(number, []).append(tuple(report))  # type: ignore[arg-type]
-        trials = {trial.number: trial for trial in _trials(recorded)}
+        trials = {trial.number: trial for trial in _trials(recorded, proposer.space)}
         self.trials = {number: trials[number] for number in sorted(self.reports)}
         self.proposals = [number for number, one in self.trials.items() if _is_proposal(one)]
         self.starts = [number for number in self.trials if number not in set(self.proposals)]
@@ -307,12 +307,14 @@ def _proposer(
     )
 
 
-def _trials(recorded: Run) -> list[FrozenTrial]:
+def _trials(recorded: Run, space: Space) -> list[FrozenTrial]:
     path = Path(recorded.rundir.study_path)
     if not path.exists():
         raise UserError(f"{path} is not there; without the study no sampler can be replayed.")
     with quiet():
-        return [t for t in read_study(path) if t.state != TrialState.WAITING]
+        shown = Shown(space.dimensions.values())
+        trials = [shown.inside(one) for one in read_study(path)]
+    return [trial for trial in trials if trial.state != TrialState.WAITING]
 
 
 def _is_proposal(trial: FrozenTrial) -> bool:

@@ -5,8 +5,8 @@ RUNNING, COMPLETE (ran its full budget), PRUNED (stopped early; it keeps its int
 never competes with complete ones), FAIL (with a reason). A reason is `kind` or `kind: details`; the
 kinds in `samplers.BLAMED` teach the sampler to keep away.
 
-One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There,
-a power of two `n` appears as `log2(n)`, and a `one_minus_log` dimension `x` as `1-x`; the
+One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There
+the hyperparameters have their real values, those of starts as far as they are in their range; the
 configuration itself is the user attribute "configuration".
 
 With several objectives the study has a direction and every trial a value for each. Intermediate
@@ -26,6 +26,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.deadlines import TIME_LIMIT
+from rltune.distributions import Shown
 from rltune.samplers import Proposer, quiet
 from rltune.study_database import Database
 from rltune.untrusted import reading
@@ -133,7 +134,8 @@ class SearchStudy:
         )
         self._ended: dict[int, TrialRecord] = {}
         with quiet(), reading(path):
-            self._database = Database(Path(path), self._proposer.directions)
+            shown = Shown(space.dimensions.values())
+            self._database = Database(Path(path), self._proposer.directions, shown)
             self._enqueue(starts)
             self.trials()
 

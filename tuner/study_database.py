@@ -25,6 +25,7 @@ from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import StorageError
+from rltune.distributions import Shown
 from sqlalchemy import delete, insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session
@@ -41,13 +42,15 @@ class Database:
     Args:
         path: of the file, created when it isn't there
         directions: of a new study, one an objective
+        shown: how the file has the parameters
 
     Raises:
         StorageError: from here and every write: the file is no study, or cannot be written.
     """
 
-    def __init__(self, path: Path, directions: Sequence[StudyDirection]) -> None:
+    def __init__(self, path: Path, directions: Sequence[StudyDirection], shown: Shown) -> None:
         self.path = path
+        self._shown = shown
         with self._errors("cannot be opened as an Optuna study"):
             # The URL only names the dialect; as part of it, the path would have to be quoted.
             self._storage = RDBStorage(
@@ -60,7 +63,7 @@ class Database:
                 load_if_exists=True,
             )
             self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
-            self.trials = self.study.get_trials(deepcopy=False)
+            self.trials = [shown.inside(one) for one in self.study.get_trials(deepcopy=False)]
 
     def add(self, trial: FrozenTrial) -> FrozenTrial:
         """Append a trial (see `optuna.trial.create_trial`) and give it its number."""
@@ -80,10 +83,10 @@ class Database:
                     {
                         "trial_id": row.trial_id,
                         "param_name": name,
-                        "param_value": distribution.to_internal_repr(trial.params[name]),
+                        "param_value": distribution.to_internal_repr(value),
                         "distribution_json": distribution_to_json(distribution),
                     }
-                    for name, distribution in trial.distributions.items()
+                    for name, value, distribution in self._shown.outside(trial)
                 ],
             )
             for model, attrs in (

@@ -31,7 +31,7 @@ def test_lists_the_shipped_spaces(run: Run) -> None:
     assert head.split() == ["name", "agent", "environment", "dimensions", "starts", "file"]
     by_name = {row.split()[0]: row.split() for row in rows}
     assert set(by_name) >= {"a2c", "acer", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"}
-    assert by_name["ppo"][:5] == ["ppo", "ppo", "CartPole-v1", "12", "8"]
+    assert by_name["ppo"][:5] == ["ppo", "ppo", "Pendulum-v1", "12", "8"]
     assert all(Path(row[5]).is_file() for row in by_name.values())
 
 

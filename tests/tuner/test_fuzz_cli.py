@@ -211,7 +211,7 @@ COMMANDS: dict[str, list[str]] = {
     "eval": ["nothing"], "play": ["nothing"], "show": ["nothing"], "report": ["nothing"],
     "compare": ["nothing", "nowhere"], "importances": ["nothing"], "export": ["nothing"],
     "replay": ["nothing"], "resume": ["nothing"], "dashboard": ["nothing"],
-    "spaces": [], "space": ["check"], "": [], "stop": ["nothing"],
+    "spaces": [], "space": ["check"], "env": ["NoSuchEnv-v0"], "": [], "stop": ["nothing"],
     "fetch": ["file:///nowhere/nothing"], "submit": ["resume", "nothing"], "status": ["nothing"],
     "logs": ["nothing"],
 }  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.asha import ASHA
+from rltune.distributions import Shown
 from rltune.space import Space
 from rltune.study import SearchStudy, Start
 
@@ -59,11 +60,38 @@ def test_the_starts_come_first_exactly_as_they_are(path):
     default, zoo, _ = stored(path).trials
     assert default.params == {
         "learning_rate": 3e-4,
-        "1-gamma": pytest.approx(0.01),
-        "log2(n_steps)": 11,
+        "gamma": 0.99,
+        "n_steps": 2048,
     }
-    assert zoo.params == {"1-gamma": pytest.approx(0.02)}
+    assert zoo.params == {"gamma": 0.98}
     assert zoo.user_attrs["configuration"] == ZOO
+
+
+def test_optunas_tools_show_the_real_values_and_the_samplers_their_own(path, study):
+    for value in (1.0, 3.0, 2.0):
+        study.tell(study.ask().number, "COMPLETE", value)
+    best = study.trials()[1].config
+    assert stored(path).best_params == {n: best[n] for n in SPACE.dimensions}
+    known = [(trial.params, trial.distributions) for trial in study._database.trials]
+    again = SearchStudy(path, SPACE)._database.trials
+    assert [(trial.params, trial.distributions) for trial in again] == known
+    assert list(known[0][0]) == list(study._proposer.distributions)
+
+
+def test_a_study_of_an_earlier_version_goes_on(path, monkeypatch):
+    """Its file has the parameters as the samplers see them."""
+    with monkeypatch.context() as patched:
+        patched.setattr("rltune.study.Shown", lambda dimensions: Shown(()))
+        study = SearchStudy(path, SPACE)
+        for value in (1.0, 3.0):
+            study.tell(study.ask().number, "COMPLETE", value)
+        assert "log2(n_steps)" in stored(path).best_params
+        trials = [(t.params, t.distributions) for t in study._database.trials]
+        study.close()
+    again = SearchStudy(path, SPACE)
+    assert [(t.params, t.distributions) for t in again._database.trials] == trials
+    again.tell(again.ask().number, "COMPLETE", 4.0)
+    assert "n_steps" in stored(path).best_params
 
 
 def test_the_queue_survives_and_is_filled_once(path):
@@ -243,6 +271,7 @@ def test_reopening_gives_the_same_records(path, study):
 
 CHILD = """
 import sys
+from rltune.distributions import Shown
 from rltune.space import Space
 from rltune.study import SearchStudy, Start
 space = Space.from_dict({space!r})
