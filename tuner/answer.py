@@ -232,13 +232,15 @@ def retrain_command(
     *,
     env_kwargs: Mapping[str, Any],
     controls: Mapping[str, Any],
+    evaluation: Mapping[str, Any],
     weights: str | None = None,
 ) -> str:
     """Return the one line that trains ``config`` again, bit for bit.
 
     Names only the values that differ from the agent's ``defaults``; ``schedule`` says how they
-    change on the way, as a file's name or in YAML, ``weights`` is what it starts from. No secret
-    among ``env_kwargs`` is in it.
+    change on the way, as a file's name or in YAML, ``weights`` is what it starts from,
+    ``evaluation`` how it is evaluated (`SearchSpec.evaluation`). No secret among ``env_kwargs`` is
+    in it.
     """
     parts = split(config, env_kwargs, budget)
     words = ["rltune", "train", agent, "--env", env, "-n", str(parts.env_steps)]
@@ -247,7 +249,9 @@ def retrain_command(
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
     if parts.env_kwargs:
         words += ["--env-kwargs", json.dumps(masked(parts.env_kwargs))]
-    for name, value in controls.items():
+    usual = {"eval_freq": None, "eval_episodes": 10, "eval_mode": "greedy"}
+    told = {name: value for name, value in evaluation.items() if value != usual[name]}
+    for name, value in {**controls, **told}.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     if weights:
         words += ["--weights", weights]

@@ -74,7 +74,7 @@ def conclude(
     command = retrain_command(
         spec.agent, spec.env, spec.budget, config, defaults, seed, json.dumps(changes),
         env_kwargs=spec.env_kwargs, controls=spec.controls,
-        weights=kept_weights(run.name, spec.weights),
+        evaluation=spec.evaluation, weights=kept_weights(run.name, spec.weights),
     )  # fmt: skip
     run.write_text("best/command.txt", command + "\n")
     return {"best_trial": best, "best_config": config, **outcome(answer), "command": command}

@@ -11,7 +11,6 @@ import importlib
 import json
 import math
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -238,9 +237,7 @@ def _found(
         schedule=changes,
         env_kwargs=parts.env_kwargs,
         seed=seed,
-        eval_freq=max(1, spec.budget // spec.evaluations),
-        eval_episodes=spec.eval_episodes,
-        eval_mode=spec.eval_mode,
+        **spec.evaluation,
         controls=spec.controls,
         weights=kept_weights(run.name, spec.weights),
     )
@@ -315,16 +312,13 @@ def as_command(found: Exportable) -> str:
         STDIN if spec.schedule else "[]",
         env_kwargs=spec.env_kwargs,
         controls=spec.controls,
+        evaluation={
+            "eval_freq": spec.eval_freq,
+            "eval_episodes": spec.eval_episodes,
+            "eval_mode": spec.eval_mode,
+        },
         weights=spec.weights,
     )
-    words: list[str] = []
-    if spec.eval_freq is not None:
-        words += ["--eval-freq", str(spec.eval_freq)]
-    if spec.eval_episodes != TrainSpec.eval_episodes:
-        words += ["--eval-episodes", str(spec.eval_episodes)]
-    if spec.eval_mode != TrainSpec.eval_mode:
-        words += ["--eval-mode", spec.eval_mode]
-    command = " ".join([command, shlex.join(words)]).strip()
     if spec.schedule:
         changes = "".join(f"- {json.dumps(change)}\n" for change in spec.schedule)
         command += f" <<'SCHEDULE'\n{changes}SCHEDULE"

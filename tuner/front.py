@@ -295,7 +295,8 @@ def surely_dominates(a: Member, b: Member, goals: Sequence[Goal], threshold: flo
 def _with_command(one: Member, spec: SearchSpec, defaults: Mapping[str, Any]) -> Member:
     command = retrain_command(
         spec.agent, spec.env, spec.budget, one.config, defaults, seed_of(one, spec),
-        env_kwargs=spec.env_kwargs, controls=spec.controls, weights=spec.weights,
+        env_kwargs=spec.env_kwargs, controls=spec.controls, evaluation=spec.evaluation,
+        weights=spec.weights,
     )  # fmt: skip
     return Member(**{**vars(one), "command": command})
 

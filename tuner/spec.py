@@ -151,6 +151,18 @@ class SearchSpec(Tracking):
         return [round(self.budget * k / n) for k in range(1, n + 1)]
 
     @property
+    def evaluation(self) -> dict[str, Any]:
+        """The flags of a training that is evaluated as a trial is, as often and as near as can be.
+
+        Rounded up: rounded down, there would be one evaluation more, close to the end.
+        """
+        return {
+            "eval_freq": math.ceil(self.budget / min(self.evaluations, self.budget)),
+            "eval_episodes": self.eval_episodes,
+            "eval_mode": self.eval_mode,
+        }
+
+    @property
     def points(self) -> list[int]:
         """Environment steps at which an iteration ends: every evaluation, and points between."""
         points: list[int] = []

@@ -221,6 +221,7 @@ class Summary:
         return retrain_command(
             spec["agent"], spec["env"], spec["budget"], config, self.defaults, seed=0,
             env_kwargs=spec.get("env_kwargs") or {}, controls=spec.get("controls") or {},
+            evaluation=SearchSpec.from_dict(spec).evaluation,
             weights=kept_weights(self.run.name, spec.get("weights")),
         )  # fmt: skip
 

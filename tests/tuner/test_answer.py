@@ -11,6 +11,8 @@ import pytest
 import yaml
 from rltune.agents.config import OnPolicyConfig, config_dict, make_config
 from rltune.answer import Answer, Circumstances, Finalist, build_answer, retrain_command
+from rltune.spec import SearchSpec
+from rltune.training_loop import TrainSpec
 
 GOOD = Circumstances(full_budget_trials=20, sampled_trials=30, startup_trials=10, sampler="tpe")
 
@@ -387,7 +389,15 @@ def test_the_command_names_what_differs_in_full_and_survives_the_shell():
     }
     config = config_dict(make_config(OnPolicyConfig, values))
     line = retrain_command(
-        "ppo", "my module:Env", 50_000, config, defaults, 103, env_kwargs={}, controls={}
+        "ppo",
+        "my module:Env",
+        50_000,
+        config,
+        defaults,
+        103,
+        env_kwargs={},
+        controls={},
+        evaluation={},
     )
     words = shlex.split(line)
     assert words[:7] == ["rltune", "train", "ppo", "--env", "my module:Env", "-n", "50000"]
@@ -402,8 +412,34 @@ def test_the_command_names_what_differs_in_full_and_survives_the_shell():
 def test_the_command_makes_the_same_environment_and_ends_as_early_without_a_secret():
     env_kwargs, controls = {"size": 5, "api_key": "short"}, {"target_reward": 400.0}
     line = retrain_command(
-        "ppo", "CartPole-v1", 100, {}, {}, 7, env_kwargs=env_kwargs, controls=controls
+        "ppo",
+        "CartPole-v1",
+        100,
+        {},
+        {},
+        7,
+        env_kwargs=env_kwargs,
+        controls=controls,
+        evaluation={},
     )
     assert shlex.split(line)[7:] == [
         "--env-kwargs", '{"size": 5, "api_key": "***"}', "--target-reward", "400.0", "--seed", "7",
     ]  # fmt: skip
+
+
+def test_the_command_evaluates_as_often_as_the_search_did():
+    spec = SearchSpec(
+        agent="ppo", env="CartPole-v1", space={}, budget=50_000, evaluations=9, eval_episodes=3
+    )
+    line = retrain_command(
+        "ppo", "CartPole-v1", 50_000, {}, {}, 7,
+        env_kwargs={}, controls={}, evaluation=spec.evaluation,
+    )  # fmt: skip
+    assert shlex.split(line)[7:] == ["--eval-freq", "5556", "--eval-episodes", "3", "--seed", "7"]
+    training = TrainSpec(agent="ppo", env="CartPole-v1", total_timesteps=50_000, eval_freq=5556)
+    at, points = 0, []
+    while at < 50_000:
+        at = training.next_evaluation(at)
+        points.append(at)
+    assert len(points) == len(spec.evaluate_at)
+    assert all(abs(a - b) < 9 for a, b in zip(points, spec.evaluate_at, strict=True))

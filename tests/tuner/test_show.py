@@ -181,7 +181,7 @@ def test_a_search_that_was_killed_says_how_to_go_on_and_trusts_nothing_yet(searc
     assert "one tuning seed" in page
     assert f"rltune resume {search.path}" in page
     assert "Configuration of trial 2" in page
-    assert "--learning-rate 0.0015 --seed 0" in page
+    assert "--learning-rate 0.0015 --eval-freq 5556 --seed 0" in page
 
 
 def test_a_running_search(search):
