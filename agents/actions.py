@@ -33,7 +33,7 @@ class BoxScale:
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UserError(
                 f"{agent} needs actions with finite bounds, but the action space is {space}; "
-                "bound them with gymnasium.wrappers.RescaleAction or use PPO"
+                "bound them with gymnasium.wrappers.TransformAction or use PPO"
             )
         self.shape: tuple[int, ...] = space.shape
         self.size = math.prod(space.shape)

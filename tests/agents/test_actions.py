@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents.actions import BoxScale, Choices
+from rltune.agents.errors import UserError
 
 
 def test_boxes_are_scaled_to_their_bounds_and_back() -> None:
@@ -40,3 +42,15 @@ def test_choices_are_drawn_of_what_is_allowed(space: spaces.Space[Any], counts: 
     assert [len(one.unique()) for one in drawn.T] == counts
     first = torch.cat([torch.arange(n) == 0 for n in counts])
     assert not choices.random(200, generator, first.expand(200, -1)).any()
+
+
+def test_the_advice_on_actions_without_bounds_works() -> None:
+    unbounded = spaces.Box(-np.inf, np.inf, (1,))
+    with pytest.raises(UserError, match=r"gymnasium\.wrappers\.TransformAction or use PPO"):
+        BoxScale(unbounded, "sac")
+    env = gymnasium.Env[Any, Any]()
+    env.action_space, env.observation_space = unbounded, unbounded
+    bounded = gymnasium.wrappers.TransformAction(
+        env, lambda action: action, spaces.Box(-1, 1, (1,))
+    )
+    assert BoxScale(bounded.action_space, "sac").shape == (1,)

@@ -76,7 +76,7 @@ def test_a_search_finds_the_front_and_tests_it(
     assert (result.best["quality"], result.best["waste"]) == (1.0, 0.0)
     command = (result.path / "best" / "command.txt").read_text().strip()
     assert command == front["command"][0]
-    assert "--quality 1.0 --waste 0.0 --seed 10" in command
+    assert "--quality 1.0 --waste 0.0 --eval-freq 100 --eval-episodes 1 --seed 10" in command
     assert (result.path / "best" / "checkpoint.pt").exists()
 
     study = optuna.load_study(study_name="search", storage=f"sqlite:///{result.path}/study.db")
