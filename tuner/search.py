@@ -168,8 +168,9 @@ class Search:
         budget = budget if budget is not None else choice.space.budget
         if budget is None:
             raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
-        surroundings.check(choice.space, env, int(budget))
-        chosen = replace(choice.space, budget=int(budget))
+        budget = _whole(budget)
+        surroundings.check(choice.space, env, budget)
+        chosen = replace(choice.space, budget=budget)
         self.space = _written_out(chosen, self.config_class)
         if options.get("scheduler") in pbt.NAMES:
             trials = pbt.members(options.get("scheduler_options", {}), trials)
@@ -180,7 +181,7 @@ class Search:
         for option in options:
             if option not in SearchSpec.__dataclass_fields__:
                 raise unknown("option", option, SearchSpec.__dataclass_fields__)
-        if note := _spread_evaluations(options, env, int(budget)):
+        if note := _spread_evaluations(options, env, budget):
             self.notes = [*self.notes, note]
         if options.get("weights") is not None:
             from rltune.checkpoints import place_of
@@ -190,7 +191,7 @@ class Search:
             agent=agent,
             env=env,
             space=self.space.to_dict(),
-            budget=_whole(budget),
+            budget=budget,
             trials=trials,
             time_limit=time_limit,
             against=[against] if isinstance(against, str) else list(against),
@@ -632,10 +633,11 @@ def _check_paths(space: object, name: object, storage_path: object) -> None:
         raise UserError(f"storage_path must be a folder or a URI, not {storage_path!r:.80}.")
 
 
-def _whole(budget: Any) -> Any:
-    """Return env_steps such as 5e4 as a whole number; what is no number stays, to be refused."""
-    is_number = isinstance(budget, (int, float)) and math.isfinite(budget)
-    return int(budget) if is_number else budget
+def _whole(budget: Any) -> int:
+    """Return env_steps such as 5e4 as a whole number. UserError: it is no finite number."""
+    if not isinstance(budget, (int, float)) or not math.isfinite(budget):
+        raise UserError(f"budget must be a whole number, not {budget!r:.80}.")
+    return int(budget)
 
 
 def _run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:

@@ -18,7 +18,7 @@ class Agent:
     def __init__(self, state: bytes) -> None:
         self.state = state
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, memory: bool = True) -> None:
         new = path.with_suffix(".new")
         new.write_bytes(self.state)
         new.replace(path)
@@ -89,7 +89,7 @@ def test_a_node_that_loses_the_storage_brings_it_there(
     mine = checkpoint(run, _digest(run))
     mine.save(Agent(b"one"))  # type: ignore[arg-type]
 
-    def save(path: Path) -> None:
+    def save(path: Path, *, memory: bool = True) -> None:
         if path.is_relative_to(run):
             raise StorageError("the disk is full")
         path.write_bytes(b"two")

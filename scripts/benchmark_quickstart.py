@@ -1,0 +1,91 @@
+"""What a newcomer's first search finds: `scripts/quickstart`'s search with ten seeds.
+
+    python scripts/benchmark_quickstart.py run FOLDER     # resumable; some three minutes a seed
+    python scripts/benchmark_quickstart.py table FOLDER   # the table of docs/benchmarks.md
+
+Beyond chance is what the answer itself claims: the test that is behind it stands in docs/seeds.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import rltune
+
+SEEDS = range(10)
+SEARCH = ["run", "ppo", "--space", "search_spaces/ppo.yaml", "--plain", "--wandb", "off"]
+
+
+def run(folder: Path) -> None:
+    """Run the searches that are not there yet; one that was cut short goes on."""
+    for seed in SEEDS:
+        path = folder / f"seed-{seed}"
+        if path.exists() and rltune.open(path).answer is not None:
+            continue
+        flags = ["--seed", str(seed), "--storage-path", str(folder), "--name", path.name]
+        words = ["resume", str(path), "--plain"] if path.exists() else [*SEARCH, *flags]
+        subprocess.run([sys.executable, "-m", "rltune", *words], check=True)
+
+
+def row(path: Path) -> tuple[str, bool]:
+    """Return a row of the table, and whether the answer beats the defaults beyond chance."""
+    opened = rltune.open(path)
+    answer = opened.answer or {}
+    ranking: list[dict[str, Any]] = answer["ranking"]
+    best = next(one for one in ranking if one["trial"] == answer["winner"])
+    default = next(one for one in ranking if "default" in one["origins"])
+    sampled = [one for one in ranking if "sampler" in one["origins"]]
+    own = max(sampled, key=lambda one: float(one["iqm"]), default=None)
+    seconds = opened.history()["timestamp"].agg(["min", "max"])
+    cells = [
+        path.name.removeprefix("seed-"),
+        "the defaults" if best is default else kind(best),
+        score(best),
+        score(default),
+        lead(best),
+        f"{score(own)}; {lead(own)}" if own else "none",
+        f"{(seconds['max'] - seconds['min']) / 60:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |", bool(best["better_than_default"])
+
+
+def kind(one: Mapping[str, Any]) -> str:
+    """Return where a configuration comes from."""
+    return "known-good settings" if "sampler" not in one["origins"] else f"trial {one['trial']}"
+
+
+def score(one: Mapping[str, Any]) -> str:
+    """Return the interquartile mean on the test seeds."""
+    return f"{one['iqm']:.0f}"
+
+
+def lead(one: Mapping[str, Any]) -> str:
+    """Return how much better than the defaults something is, and whether beyond chance."""
+    difference = one["difference"]
+    if difference is None:
+        return "-"
+    ends = f"{difference['value']:+.0f} [{difference['low']:.0f}, {difference['high']:.0f}]"
+    return ends if one["better_than_default"] else f"{ends}, not proven"
+
+
+def table(folder: Path) -> None:
+    """Print the table."""
+    print(
+        "| seed | the answer | return | defaults | lead | the sampler's best; its lead | minutes |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    paths = sorted(folder.glob("seed-*"))
+    rows = [row(path) for path in paths if rltune.open(path).answer is not None]
+    print("\n".join(text for text, _ in rows))
+    beating = sum(beats for _, beats in rows)
+    print(f"\nBetter than the defaults beyond chance: {beating} of {len(rows)}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in ("run", "table"):
+        sys.exit(__doc__)
+    {"run": run, "table": table}[sys.argv[1]](Path(sys.argv[2]))
