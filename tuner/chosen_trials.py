@@ -31,8 +31,10 @@ BEST = 0.1  # of the space is what PED-ANOVA calls the best
 NEGLIGIBLE = 1e-3  # probability of a model that is left out
 LENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a column's influence that are tried
 HOW = (
-    "The sampler chose the trials or the scheduler cut them, so a model judges. "
-    "Pairs and the seed's share are not known then; --sampler random --scheduler none shows them."
+    "The sampler chose the trials or the scheduler cut them, so a model judges. What is above the "
+    "noise can be believed; the shares are rough, rather too small, and their intervals too "
+    "narrow: they held the true share of what matters in six of ten simulated searches. Pairs "
+    "and the seed's share are not known. --sampler random --scheduler none gives more."
 )
 
 
