@@ -68,7 +68,8 @@ def lead(one: Mapping[str, Any]) -> str:
     difference = one["difference"]
     if difference is None:
         return "-"
-    ends = f"{difference['value']:+.0f} [{difference['low']:.0f}, {difference['high']:.0f}]"
+    value, low, high = difference
+    ends = f"{value:+.0f} [{low:.0f}, {high:.0f}]"
     return ends if one["better_than_default"] else f"{ends}, not proven"
 
 

@@ -56,7 +56,8 @@ def importances(
 
     Columns: method; parameter; kind (`KINDS`); importance, low and high (95 % interval) and floor,
     all of them shares of 1; is_noise; trials, that the row was judged on. ``frame.attrs["notes"]``
-    has sentences on what could not be said, ``frame.attrs["needs"]`` says how many trials it takes.
+    has sentences on what could not be said, ``frame.attrs["needs"]`` says how many trials it takes,
+    ``frame.attrs["interval"]`` what the intervals are called.
 
     Args:
         run: a run, its directory, its name or latest
@@ -103,7 +104,13 @@ def judge(
         notes += shuffled.notes
     frame = pd.DataFrame([vars(row) for row in rows], columns=list(COLUMNS))
     used = len(design.y) if factors.chosen is None else len(set(factors.chosen.trial.tolist()))
-    frame.attrs = {"notes": notes, "trials": len(design.y), "needs": needs(rows, used)}
+    frame.attrs = {
+        "notes": notes,
+        "trials": len(design.y),
+        "needs": needs(rows, used),
+        # Of a model's intervals it is known that they are too narrow (docs/importances.md).
+        "interval": "95 % interval" if factors.chosen is None else "interval",
+    }
     return frame
 
 

@@ -40,20 +40,21 @@ def show_importances(
         )
     )
     trials = plural(frame.attrs["trials"], "trial")
-    console.print(f"importances from {trials}, with 95 % intervals")
+    interval = frame.attrs["interval"]
+    console.print(f"importances from {trials}, with {interval}s")
     if needs := frame.attrs["needs"]:
         console.print(Text(needs, "dim"))
     claimed = frame["importance"].notna().any()
     for method in dict.fromkeys(frame["method"]) if claimed else ():
         rows = frame[frame["method"] == method]
         _section(console, NAMES[method], MEANINGS[method])
-        _rows(console, rows[rows["kind"] == "parameter"].to_dict("records"))
+        _rows(console, rows[rows["kind"] == "parameter"].to_dict("records"), interval)
         for kind, title in (("pair", "Pairs"), ("seed", "Seeds")):
             more = rows[rows["kind"] == kind].to_dict("records")
             if more:
                 note = "beyond what the two make alone" if kind == "pair" else "the luck of a seed"
                 _section(console, title, note)
-                _rows(console, more)
+                _rows(console, more, interval)
     if frame.attrs["notes"]:
         console.print()
     for note in frame.attrs["notes"]:
@@ -68,10 +69,10 @@ def _section(console: Console, name: str, note: str) -> None:
     console.print(Text.assemble((name, "bold"), (f"   {note}", "dim")))
 
 
-def _rows(console: Console, rows: Sequence[dict[Any, Any]]) -> None:
+def _rows(console: Console, rows: Sequence[dict[Any, Any]], interval: str) -> None:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("", overflow="fold")
-    for name in ("importance", "95 % interval", "noise up to", "trials"):
+    for name in ("importance", interval, "noise up to", "trials"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     longest = max(len(row["parameter"]) for row in rows)

@@ -57,8 +57,8 @@ def importances(summary: Summary) -> Chart | None:
         names = dict(zip(mine["place"].tolist(), mine["parameter"].tolist(), strict=True))
         panels.append(Panel("", "", [*series, floors], title=title, y_ticks=names))
     strong = table[(table["method"] == "fanova") & ~table["is_noise"]]
-    says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with 95 % "
-    says += "intervals. A bar that does not get beyond its circle is no more than a parameter "
+    says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with "
+    says += f"{table.attrs['interval']}s. A bar that does not get beyond its circle is no more than a parameter "
     says += "without influence gets: noise. By fANOVA, "
     one = "stands" if len(strong) < 2 else "stand"
     says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
