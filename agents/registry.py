@@ -35,7 +35,7 @@ def agent_class(name: str) -> type[Algorithm[Any]]:
     """Return the class of an agent: ``ppo``, an entry point's name or ``module:Class``.
 
     Raises:
-        UserError: there is no such agent, or it can't be imported, or it is no Algorithm.
+        UserError: there is no such agent, or it can't be imported, or a part of it is missing.
     """
     spec = name if ":" in name else BUILTIN.get(name.lower())
     if spec is None:  # reading the entry points of all packages takes 20 ms
@@ -51,4 +51,25 @@ def agent_class(name: str) -> type[Algorithm[Any]]:
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
         raise UserError(f"agent {name!r} lacks {missing}")
+    _check_parts(name, found)
     return found
+
+
+def _check_parts(name: str, found: type[Algorithm[Any]]) -> None:
+    """Raise UserError for what a class lacks that abstract methods can't ask for."""
+    from rltune.agents.config import AgentConfig
+
+    config = getattr(found, "Config", None)
+    if config is None:
+        raise UserError(f"agent {name!r} lacks Config: write Config = MyConfig in the class")
+    is_config = isinstance(config, type) and issubclass(config, AgentConfig)
+    if not is_config or "__dataclass_params__" not in vars(config):
+        raise UserError(
+            f"agent {name!r}: Config must be a frozen dataclass below rltune.agents.AgentConfig"
+        )
+    try:
+        inspect.signature(found).bind("config", "spaces", seed=0, device="cpu")
+    except TypeError as error:
+        raise UserError(
+            f"agent {name!r}: __init__ must take (config, spaces, *, seed, device): {error}"
+        ) from None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -59,3 +60,39 @@ def test_a_module_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         import_object("broken_module:X", "agent")
     with pytest.raises(UserError, match="can't be imported: No module named 'not_installed'"):
         import_object("needy_module:X", "agent")
+
+
+WHOLE = """
+from dataclasses import dataclass
+from rltune.agents import AgentConfig, Algorithm
+from rltune.agents.ppo import PPO
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(AgentConfig): pass
+class Plain(AgentConfig): pass
+class Whole(PPO): pass
+class NoConfig(PPO): Config = None
+class NoDataclass(PPO): Config = Plain
+class OtherConfig(PPO): Config = dict
+class OtherInit(PPO):
+    def __init__(self, config): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NoConfig", "lacks Config: write Config = MyConfig in the class"),
+        ("NoDataclass", "Config must be a frozen dataclass below rltune.agents.AgentConfig"),
+        ("OtherConfig", "Config must be a frozen dataclass below rltune.agents.AgentConfig"),
+        ("OtherInit", "__init__ must take (config, spaces, *, seed, device): too many positional"),
+    ],
+)
+def test_a_missing_part_of_an_own_agent_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    (tmp_path / "parts_of_agents.py").write_text(WHOLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert agent_class("parts_of_agents:Whole")
+    with pytest.raises(UserError, match=re.escape(message)):
+        agent_class(f"parts_of_agents:{name}")

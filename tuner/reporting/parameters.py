@@ -58,8 +58,8 @@ def importances(summary: Summary) -> Chart | None:
         panels.append(Panel("", "", [*series, floors], title=title, y_ticks=names))
     strong = table[(table["method"] == "fanova") & ~table["is_noise"]]
     says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with "
-    says += f"{table.attrs['interval']}s. A bar that does not get beyond its circle is no more than a parameter "
-    says += "without influence gets: noise. By fANOVA, "
+    says += f"{table.attrs['interval']}s. A bar that does not get beyond its circle is no more "
+    says += "than a parameter without influence gets: noise. By fANOVA, "
     one = "stands" if len(strong) < 2 else "stand"
     says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
     says = " ".join(filter(None, [says, table.attrs["needs"], *table.attrs["notes"]]))
