@@ -24,7 +24,7 @@ from gymnasium import spaces
 from rltune.agents.errors import UserError
 from rltune.agents.images import Layout, image_layout, with_images
 from rltune.agents.masks import Masked, mask_to_info, offers_masks
-from rltune.agents.own_code import factory, import_module
+from rltune.agents.own_code import check_single_agent, factory, import_module
 from rltune.agents.seen import as_seen
 from rltune.agents.wrappers import take_wrappers, wrapped
 
@@ -315,6 +315,7 @@ def _missing(spec: gymnasium.envs.registration.EnvSpec, error: Exception) -> Use
 
 
 def _check_env(env: str, made: object) -> None:
+    check_single_agent(env, made)
     for attribute in ("reset", "step", "observation_space", "action_space"):
         if not hasattr(made, attribute):
             raise UserError(

@@ -82,6 +82,7 @@ def factory(env: str) -> Callable[..., Any]:
     import gymnasium  # not before: the command line reads the names of agents at its start
 
     found = import_object(env, "environment")
+    check_single_agent(env, found)
     if isinstance(found, type) and issubclass(found, gymnasium.Env):
         return found
     if inspect.isfunction(found) and _is_the_users(found.__module__):
@@ -91,6 +92,20 @@ def factory(env: str) -> Callable[..., Any]:
         f"environment {env!r} is {what}; name a subclass of gymnasium.Env, or a function in a "
         "module of your own that returns one"
     )
+
+
+def check_single_agent(env: str, made: object) -> None:
+    """Raise UserError for an environment, or a class of them, with several agents.
+
+    PettingZoo's and RLlib's have a list of them; PettingZoo's classes announce it only.
+    """
+    classes = made.__mro__ if isinstance(made, type) else type(made).__mro__
+    announced = any("possible_agents" in inspect.get_annotations(one) for one in classes)
+    if announced or hasattr(made, "possible_agents"):
+        raise UserError(
+            f"environment {env!r} has several agents, and rltune trains one: write a gymnasium.Env "
+            "around it in which one agent learns and the others follow a rule"
+        )
 
 
 def _kind(found: object) -> str:

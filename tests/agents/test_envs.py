@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -814,3 +815,22 @@ def test_module_of_the_current_directory(tmp_path, monkeypatch):
     envs = Envs("mine_envs_test:Mine-v0", 1, seed=0, env_kwargs={"length": 99})
     envs.reset()
     assert rollout(envs, 4)[3].truncated[0]
+
+
+SEVERAL = """
+class Holds:
+    def __init__(self): self.possible_agents = ["a", "b"]
+class Announces:
+    possible_agents: list
+def make(): return Holds()
+"""
+
+
+@pytest.mark.parametrize("name", ["Announces", "make"])
+def test_an_environment_of_several_agents_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "several_agents.py").write_text(SEVERAL)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="has several agents, and rltune trains one"):
+        make_env(f"several_agents:{name}")
