@@ -280,11 +280,15 @@ def browse(page: Path) -> tuple[str, str]:
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,9000"]
     command += [
         f"--user-data-dir={page.parent}/browser",
-        "--virtual-time-budget=5000",
+        "--disable-background-networking",
+        "--virtual-time-budget=30000",  # a busy machine has drawn nothing yet after 5 s
         "--dump-dom",
         "--enable-logging=stderr",
     ]
-    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True)
+    for _ in range(3):
+        done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True)
+        if 'class="main-svg"' in done.stdout:
+            break
     return done.stdout, done.stderr
 
 
