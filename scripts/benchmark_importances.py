@@ -27,8 +27,8 @@ import pandas as pd
 from rltune.factors import factors_of, read_factors
 from rltune.importance import importances, judge
 from rltune.importance_rows import interval
+from rltune.results import Run
 from rltune.rundir import RunDir
-from rltune.runs import Run
 from rltune.shuffled_trials import ShuffledTrials
 from rltune.space import Space
 from rltune.trials_table import write_trials

@@ -24,8 +24,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune import samplers
 from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
+from rltune.optuna_log import silent_log
 from rltune.sampler_views import completed
-from rltune.samplers import Proposer, silent_log
+from rltune.samplers import Proposer
 from rltune.space import Space
 from rltune.warm_start import Earlier, ranks
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
-from rltune.samplers import Proposer, silent_log
+from rltune.optuna_log import silent_log
+from rltune.samplers import Proposer
 from rltune.space import Space
 from rltune.stats import far_below
 

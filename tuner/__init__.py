@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from rltune.version import __version__
 
 if TYPE_CHECKING:
     from rltune.agents.errors import UserError
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rltune.replayed import replay
     from rltune.replayed_sampler import replay_sampler
     from rltune.reporting.report import report
-    from rltune.runs import Run
-    from rltune.runs import open_run as open
-    from rltune.search import Search, SearchResult, resume
+    from rltune.results import Run, SearchResult
+    from rltune.results import open_run as open
+    from rltune.search import Search, resume
     from rltune.space import Space
     from rltune.train_request import train
     from rltune.training_loop import TrainResult, resume_training
@@ -63,9 +63,9 @@ __all__ = [
 
 _HOMES = {
     "Policy": ("rltune.policy", "Policy"),
-    "Run": ("rltune.runs", "Run"),
+    "Run": ("rltune.results", "Run"),
     "Search": ("rltune.search", "Search"),
-    "SearchResult": ("rltune.search", "SearchResult"),
+    "SearchResult": ("rltune.results", "SearchResult"),
     "Space": ("rltune.space", "Space"),
     "TrainResult": ("rltune.training_loop", "TrainResult"),
     "UserError": ("rltune.agents.errors", "UserError"),
@@ -74,7 +74,7 @@ _HOMES = {
     "export": ("rltune.exported", "export"),
     "importances": ("rltune.importance", "importances"),
     "load": ("rltune.policy", "load"),
-    "open": ("rltune.runs", "open_run"),
+    "open": ("rltune.results", "open_run"),
     "play": ("rltune.evaluation", "play"),
     "plot_history": ("rltune.comparing.figures", "plot_history"),
     "preset": ("rltune.presets", "preset"),

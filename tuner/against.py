@@ -8,7 +8,7 @@ are seconds, the lower the better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,10 @@ from rltune.seeds import judged
 
 if TYPE_CHECKING:
     from rltune.seeds import Entrant
-    from rltune.spec import SearchSpec
-    from rltune.study import TrialRecord
 
 # Of a training so far, its evaluations included -> the history's column.
 COSTS = {"seconds": "time", "cpu_seconds": "cpu_time"}
 STEPS = "env_steps"
-SCHEDULERS = ("asha", "none")
 
 
 @dataclass(frozen=True)
@@ -60,35 +57,6 @@ def parse_goal(text: str) -> Goal:
     return Goal(name, name in COSTS or text != name)
 
 
-def goals_of(spec: SearchSpec) -> list[Goal]:
-    """Return all objectives of a search, the first one first."""
-    first = Goal(spec.metric, minimize=False)  # with a minus, the negative is what is maximised
-    return [first, *map(parse_goal, spec.against)]
-
-
-def check(spec: SearchSpec) -> None:
-    """Find what cannot work with several objectives; UserError: something."""
-    names = [goal.name.removeprefix("-") for goal in goals_of(spec)]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"--against {name}: it is an objective already.")
-    if not spec.against:
-        return
-    if spec.scheduler not in SCHEDULERS:
-        raise UserError(
-            f"scheduler {spec.scheduler!r} compares one number only; with --against use "
-            f"{' or '.join(SCHEDULERS)}."
-        )
-    if "seconds" in spec.scheduler_options:
-        raise UserError(
-            f"scheduler {spec.scheduler!r}: with --against, rungs count env_steps; remove seconds."
-        )
-    if spec.warm_start:
-        raise UserError(
-            "--from ranks earlier trials by one objective, so it can't be used with --against."
-        )
-
-
 class Others:
     """The objectives of a search beside the first one; none in most searches.
 
@@ -109,14 +77,9 @@ class Others:
         self.over_seeds = over_seeds
         self.values: dict[int, dict[int, tuple[float, ...]]] = {}
 
-    @classmethod
-    def of(cls, spec: SearchSpec) -> Others:
-        """Return those of a search."""
-        return cls(goals_of(spec)[1:], spec.objective, spec.over_seeds)
-
-    def restore(self, records: Iterable[TrialRecord]) -> None:
-        """Take over what the study knows."""
-        self.values = {one.number: dict(one.other_intermediate) for one in records}
+    def restore(self, known: Mapping[int, Mapping[int, tuple[float, ...]]]) -> None:
+        """Take over what the study knows: trial -> env_steps -> values."""
+        self.values = {trial: dict(values) for trial, values in known.items()}
 
     def measure(self, row: Mapping[str, Any]) -> list[float]:
         """Return what an evaluated row of the history says of each.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rltune.against import STEPS
 from rltune.agents.errors import UserError
 from rltune.objectives import metric_of, objective_of
 from rltune.replayed import reports
@@ -12,10 +13,10 @@ from rltune.stats import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.runs import Run
+    from rltune.runs import RunReader
 
 
-def learning_front(run: Run) -> pd.DataFrame:
+def learning_front(run: RunReader, against: str = STEPS) -> pd.DataFrame:
     """Return the front of the objective against env_steps: who has the best value by when.
 
     All evaluations of the search compete, those of trials that were stopped later included. It is a
@@ -23,7 +24,8 @@ def learning_front(run: Run) -> pd.DataFrame:
     again on test seeds, its value there is beside it.
 
     Args:
-        run: `rundir.Run` of a search
+        run: of a search
+        against: what; there is `against.STEPS` only
 
     Returns:
         a row per point of the front: env_steps, trial, objective, and of the tests the
@@ -32,6 +34,11 @@ def learning_front(run: Run) -> pd.DataFrame:
     """
     import pandas as pd
 
+    if against != STEPS:
+        raise UserError(
+            f"--against {against}: of a search that has run, only {STEPS} can be looked "
+            f"at; rltune run ... --against {against} searches for that front."
+        )
     if run.rundir.kind != "search":
         raise UserError(f"{run.path} is a training; only a search has a front.")
     spec, history = SearchSpec.from_dict(run.spec), run.history()

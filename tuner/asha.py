@@ -41,6 +41,7 @@ OPTIONS: dict[str, dict[str, float | None]] = {
     "pb2": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
     "none": {},
 }
+FOR_SEVERAL = ("asha", "none")  # those that know several objectives
 # Lowest and highest value, and whether it has to be a whole number.
 _RANGES = {
     "reduction_factor": (1.1, math.inf, False),

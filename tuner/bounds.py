@@ -11,9 +11,9 @@ from rltune.scales import environments, shares
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltune.records import Start
     from rltune.space import Space
     from rltune.spec import SearchSpec
-    from rltune.study import Start
 
 
 def most_env_steps(spec: SearchSpec, space: Space, starts: Sequence[Start]) -> int | None:

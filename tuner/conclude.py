@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.checkpoints import copy_to_use, kept_weights
-from rltune.deadlines import TIME_LIMIT
 from rltune.front import Front, make_front, seed_of
 from rltune.history import read_history
 from rltune.lineage import lineage
 from rltune.pbt import NAMES
+from rltune.reasons import TIME_LIMIT
 from rltune.samplers import check_options
 from rltune.tournament import Tournament, is_reference, pick_finalists
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy, TrialRecord
+    from rltune.study import SearchStudy
 
 
 def conclude(

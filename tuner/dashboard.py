@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from rltune.agents.errors import UserError
 from rltune.reporting.page import REFRESH
 from rltune.reporting.report import report
-from rltune.runs import open_run
+from rltune.runs import read_run
 from rltune.summary import Summary
 
 HOST = "127.0.0.1"
@@ -34,7 +34,7 @@ class Dashboard:
     """
 
     def __init__(self, path: str | os.PathLike[str], port: int = 8080) -> None:
-        self.run = open_run(path)
+        self.run = read_run(path)
         self.page = report(self.run.path, pictures=False)
         self.optuna = _optuna_app(self.run.path / "study.db")
         try:

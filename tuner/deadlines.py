@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from rltune.formats import count, duration
 
-TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
 # Until trials have shown their speed, this part of the time limit is kept for the tournament.
 TOURNAMENT_SHARE = 0.4
 # Then as much as it is expected to take, and a little for starting and saving.

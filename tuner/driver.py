@@ -23,10 +23,11 @@ from rltune.answer import label, tuning_quality
 from rltune.by_hand import reason as by_hand
 from rltune.checkpoints import WEIGHTS
 from rltune.clock import Clock
-from rltune.deadlines import TIME_LIMIT, TOURNAMENT_MARGIN, Deadlines
+from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.formats import duration
 from rltune.learners import cut_off
 from rltune.prices import Prices
+from rltune.reasons import TIME_LIMIT
 from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.surroundings import split
 from rltune.tournament import (
@@ -50,10 +51,11 @@ if TYPE_CHECKING:
     from rltune.deadlines import TournamentTime
     from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
+    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
     from rltune.search_view import SearchView
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy, TrialRecord
+    from rltune.study import SearchStudy
     from rltune.tracking import Tracker
     from rltune.trainable import Change, Failure, Result, Task
 

@@ -18,7 +18,7 @@ from rltune.dimensions import same
 from rltune.distributions import nearest
 from rltune.formats import plural
 from rltune.rundir import RunDir
-from rltune.runs import open_run
+from rltune.runs import read_run
 from rltune.sampler_views import blames
 from rltune.trials_table import as_text
 from rltune.untrusted import reading
@@ -100,7 +100,7 @@ def take_over(
 
 
 def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier, Taken]:
-    run = open_run(path)
+    run = read_run(path)
     if run.rundir.kind != "search":
         raise UserError(f"--from {path}: it is a training; only a search can be taken over.")
     winner = (run.answer or {}).get("winner")

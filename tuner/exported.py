@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
-from rltune import __version__
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
@@ -26,7 +25,7 @@ from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
 from rltune.recipes import KEYS
 from rltune.rundir import RunDir
-from rltune.runs import Run
+from rltune.runs import RunReader
 from rltune.scales import is_suite
 from rltune.spec import SearchSpec
 from rltune.stats import FEW_RUNS, Estimate
@@ -34,9 +33,10 @@ from rltune.summary import Summary, cell_value
 from rltune.surroundings import split
 from rltune.training_loop import TrainSpec
 from rltune.untrusted import load_yaml
+from rltune.version import __version__
 
 if TYPE_CHECKING:
-    from rltune.study import TrialRecord
+    from rltune.records import TrialRecord
 
 STDIN = "/dev/stdin"  # takes a schedule along in the command, without a file
 
@@ -64,7 +64,7 @@ class Exportable:
 
 
 def export(
-    run: str | os.PathLike[str] | Run,
+    run: str | os.PathLike[str] | RunReader,
     to: str = "rltune",
     trial: int | None = None,
     own_code: bool = False,
@@ -139,7 +139,7 @@ def exportable(run: RunDir, trial: int | None = None) -> Exportable:
             score="not tested on several seeds: it is one training",
             name=run.name,
         )
-    summary = Summary(Run(run))
+    summary = Summary(RunReader(run))
     if trial is None:
         return _winner(run, summary)
     ranked = _ranked(summary, trial)
@@ -255,7 +255,7 @@ def _complete(spec: TrainSpec) -> TrainSpec:
 
 def _records(summary: Summary) -> dict[int, TrialRecord]:
     """Return the trials as `lineage` reads them, from the table alone."""
-    from rltune.study import TrialRecord
+    from rltune.records import TrialRecord
 
     found = {}
     table = summary.trials

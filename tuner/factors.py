@@ -22,7 +22,7 @@ from rltune.untrusted import reading
 
 if TYPE_CHECKING:
     from rltune.dimensions import Dimension
-    from rltune.runs import Run
+    from rltune.runs import RunReader
 
 AT_RANDOM = ("random", "qmc", "grid")  # samplers that learn nothing
 MAX_BUDGETS = 4  # at which the values of trials are compared
@@ -55,7 +55,7 @@ class Factors:
     why_not: str = ""
 
 
-def read_factors(run: Run, seed: int = 0) -> Factors:
+def read_factors(run: RunReader, seed: int = 0) -> Factors:
     """Read the trials of a search.
 
     Those that failed through their configuration count with the worst value that was seen. Those
@@ -191,7 +191,7 @@ def _values(
     return Values(x[trial], trial, places, np.array(y, dtype=np.float64))
 
 
-def _reports(run: Run) -> Reports:
+def _reports(run: RunReader) -> Reports:
     """Return what the study knows of the trials; nothing where it is not there."""
     path = run.rundir.study_path
     if not path.exists():
@@ -315,7 +315,7 @@ def _edges(dimension: Dimension) -> Array:
     return np.array([0.0, *(to_unit(distribution, one) for one in between), 1.0])
 
 
-def _seeds(run: Run, trials: Iterable[Row]) -> list[Array]:
+def _seeds(run: RunReader, trials: Iterable[Row]) -> list[Array]:
     """Return the scores on several seeds: of the trials, or else of the tournament's finalists."""
     groups = [_list(row.get("seed_objectives")) for row in trials]
     if not any(len(group) > 1 for group in groups):

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rltune import pareto
-from rltune.against import Goal, Others, goals_of
+from rltune.against import Goal
 from rltune.agents.errors import MissingMetricError
 from rltune.answer import Finalist, retrain_command
 from rltune.answer_text import MEND, label, search_warnings
@@ -24,8 +24,8 @@ from rltune.tournament import is_reference, pareto_front
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.answer import Circumstances
+    from rltune.records import TrialRecord
     from rltune.spec import SearchSpec
-    from rltune.study import TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ def make_front(
         defaults: the agent's own configuration
         circumstances: what one has to know about the search
     """
-    goals = goals_of(spec)
+    goals = spec.goals
     by_number = {trial.number: trial for trial in trials}
     tested = [one for one in finalists if one.seeds]
     if tested:
@@ -208,7 +208,7 @@ def _others_on_test_seeds(
     spec: SearchSpec, history: pd.DataFrame
 ) -> dict[tuple[int, int], tuple[float, ...]]:
     """Return (trial, seed) -> the other objectives at the end of its re-training."""
-    others = Others.of(spec)
+    others = spec.further_objectives()
     rows = history[history["role"] == "test"].dropna(subset=["eval_return"])
     found = {}
     legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])

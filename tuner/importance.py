@@ -18,7 +18,7 @@ from rltune.chosen_trials import ChosenTrials
 from rltune.factors import Factors, read_factors
 from rltune.formats import plural
 from rltune.importance_rows import Row, unknown
-from rltune.runs import Run, open_run
+from rltune.runs import RunReader, read_run
 from rltune.shuffled_trials import ShuffledTrials
 from threadpoolctl import threadpool_limits
 
@@ -47,7 +47,7 @@ SURE = 2  # times the floor is what nine in ten searches find
 
 
 def importances(
-    run: Run | str | os.PathLike[str],
+    run: RunReader | str | os.PathLike[str],
     methods: Sequence[str] = METHODS,
     samples: int = 1000,
     seed: int = 0,
@@ -71,7 +71,7 @@ def importances(
     for method in methods:
         if method not in METHODS:
             raise unknown_name("method", method, METHODS, "--method")
-    run = run if isinstance(run, Run) else open_run(run)
+    run = run if isinstance(run, RunReader) else read_run(run)
     if run.rundir.kind != "search":
         raise UserError(f"{run.name} is a training; only a search has importances.")
     return judge(read_factors(run), methods, samples, seed)
@@ -159,7 +159,7 @@ def _rounded(number: float) -> int:
     return math.ceil(number / step) * step
 
 
-def write(run: Run, frame: pd.DataFrame) -> None:
+def write(run: RunReader, frame: pd.DataFrame) -> None:
     """Write importances.parquet and importances.csv in the report of the run."""
     folder = f"{run.rundir.report_dir.name}/importances"
     run.rundir.write_parquet(f"{folder}.parquet", frame)

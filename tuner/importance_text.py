@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.formats import plural
-from rltune.runs import Run
+from rltune.runs import RunReader
 from rltune.show import WIDEST
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MEANINGS = {
 
 
 def show_importances(
-    run: Run, frame: pd.DataFrame, *, plain: bool = False, console: Console | None = None
+    run: RunReader, frame: pd.DataFrame, *, plain: bool = False, console: Console | None = None
 ) -> None:
     """Print the table of `importance.importances`; ``plain`` without colours."""
     console = console or Console(color_system=None if plain else "auto", highlight=False)

@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rltune.dimensions import Dimension
+    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
     from rltune.space import Space
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy, TrialRecord
+    from rltune.study import SearchStudy
 
 NAMES = ("pbt", "pb2")
 DEFAULT_POPULATION = 8

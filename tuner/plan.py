@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltune.against import goals_of
 from rltune.agents.config import config_dict
 from rltune.bounds import may_exceed, most_env_steps
 from rltune.deadlines import Deadlines, TournamentTime
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
     from rltune.earlier import Taken
     from rltune.forecast import About, Forecast
+    from rltune.records import Start
     from rltune.seeds import SeedPlan
     from rltune.space import Space
     from rltune.spec import SearchSpec
-    from rltune.study import Start
 
 
 def plan_lines(
@@ -60,7 +59,7 @@ def plan_lines(
         f"{plural(spec.eval_episodes, 'greedy episode')} "
         f"{evaluations}; the objective is {describe(spec.objective)}"
         + (f" of {spec.metric}" if spec.metric != METRIC else "")
-        + "".join(f", against {goal.name}" for goal in goals_of(spec)[1:]),
+        + "".join(f", against {goal.name}" for goal in spec.goals[1:]),
         f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
         f"GPU, on device {spec.device}",
         "",

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rltune import pareto_asha
-from rltune.against import SCHEDULERS, Others
+from rltune.against import Others
 from rltune.agents.errors import UserError
-from rltune.asha import Rung, Scheduler, make_scheduler
+from rltune.asha import FOR_SEVERAL, Rung, Scheduler, make_scheduler
 from rltune.clock import Clock
 from rltune.objectives import metric_of, objective_of
 from rltune.pbt import NAMES, rungs_of
-from rltune.runs import Run, open_run
+from rltune.runs import RunReader, read_run
 from rltune.seeds import Entrant, SeedNoise, judged
 from rltune.spec import SearchSpec
 
@@ -101,7 +101,7 @@ class Replay:
 
 
 def replay(
-    run: str | os.PathLike[str] | Run,
+    run: str | os.PathLike[str] | RunReader,
     scheduler: str | None = None,
     scheduler_options: Mapping[str, Any] | None = None,
 ) -> Replay:
@@ -119,17 +119,17 @@ def replay(
     if scheduler is None:
         scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
     options = dict(scheduler_options or {})
-    others = Others.of(spec)
+    others = spec.further_objectives()
     judge: Scheduler
     if not spec.against:
         judge = make_scheduler(scheduler, spec.budget, options)
-    elif scheduler in SCHEDULERS:
+    elif scheduler in FOR_SEVERAL:
         own = replace(spec, scheduler=scheduler, scheduler_options=options)
         judge = pareto_asha.make_scheduler(own, others)
     else:
         raise UserError(
             f"{scheduler!r} compares one number only; a search with several objectives can be "
-            f"replayed with {' or '.join(SCHEDULERS)}."
+            f"replayed with {' or '.join(FOR_SEVERAL)}."
         )
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
@@ -173,14 +173,14 @@ def replay(
 
 
 def searched(
-    run: str | os.PathLike[str] | Run, scheduler: str | None = None
-) -> tuple[Run, SearchSpec]:
+    run: str | os.PathLike[str] | RunReader, scheduler: str | None = None
+) -> tuple[RunReader, SearchSpec]:
     """Return a recorded search that can be replayed; with this scheduler, if there is one.
 
     Raises:
         UserError: there is no such search, or it can't be replayed.
     """
-    recorded = run if isinstance(run, Run) else open_run(run)
+    recorded = run if isinstance(run, RunReader) else read_run(run)
     if recorded.rundir.kind != "search":
         raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
     spec = SearchSpec.from_dict(recorded.spec)

@@ -24,10 +24,12 @@ from rltune.asha import Scheduler, make_scheduler
 from rltune.clock import Clock
 from rltune.distributions import Shown, to_unit
 from rltune.earlier import take_over
+from rltune.optuna_log import quiet
+from rltune.records import Draw
 from rltune.replayed import reports, searched
-from rltune.runs import Run
+from rltune.runs import RunReader
 from rltune.sampler_views import changed
-from rltune.samplers import Draw, Proposer, quiet
+from rltune.samplers import Proposer
 from rltune.space import Space
 from rltune.study_database import read_study
 from rltune.untrusted import reading
@@ -85,7 +87,7 @@ class SamplerReplay:
     apart: float
 
 
-def proposed_again(run: str | os.PathLike[str] | Run) -> tuple[int, int]:
+def proposed_again(run: str | os.PathLike[str] | RunReader) -> tuple[int, int]:
     """Return how many recorded proposals the search's own sampler makes again, and of how many.
 
     Raises:
@@ -100,7 +102,7 @@ def proposed_again(run: str | os.PathLike[str] | Run) -> tuple[int, int]:
 
 
 def replay_sampler(
-    run: str | os.PathLike[str] | Run,
+    run: str | os.PathLike[str] | RunReader,
     sampler: str,
     sampler_options: Mapping[str, Any] | None = None,
     scheduler: str | None = None,
@@ -156,7 +158,7 @@ class _Pool:
     """The recorded trials that have a value: starts, and proposals that are to be found."""
 
     def __init__(
-        self, recorded: Run, spec: SearchSpec, proposer: Proposer, options: Mapping[str, Any]
+        self, recorded: RunReader, spec: SearchSpec, proposer: Proposer, options: Mapping[str, Any]
     ) -> None:
         table = recorded.trials()
         self.clock = Clock.of(spec, options, read_history=recorded.history)
@@ -291,9 +293,8 @@ def _reached(searches: Sequence[_Search], pool: _Pool) -> Reached:
 
 
 def _proposer(
-    recorded: Run, spec: SearchSpec, sampler: str, options: Mapping[str, Any], seed: int
+    recorded: RunReader, spec: SearchSpec, sampler: str, options: Mapping[str, Any], seed: int
 ) -> Proposer:
-    from rltune.against import Others
 
     space = Space.from_dict(spec.space)
     return Proposer(
@@ -303,11 +304,11 @@ def _proposer(
         seed,
         "maximize",
         take_over(recorded.rundir, (), space, {}),
-        [goal.direction for goal in Others.of(spec).goals],
+        [goal.direction for goal in spec.goals[1:]],
     )
 
 
-def _trials(recorded: Run, space: Space) -> list[FrozenTrial]:
+def _trials(recorded: RunReader, space: Space) -> list[FrozenTrial]:
     path = Path(recorded.rundir.study_path)
     if not path.exists():
         raise UserError(f"{path} is not there; without the study no sampler can be replayed.")

@@ -1,4 +1,4 @@
-"""Runs for readers: `open_run` gives frames, figures and the answer, and changes nothing."""
+"""The reader of a run: frames, the specification and the answer, from its directory alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from rltune.untrusted import load_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.policy import Policy
-    from rltune.reporting.charts import Chart
 
 
-class Run:
+class RunReader:
     """A run as its directory tells it: frames, specification and answer; changes nothing."""
 
     def __init__(self, rundir: RunDir) -> None:
@@ -58,74 +56,15 @@ class Run:
     @property
     def best(self) -> dict[str, Any] | None:
         """The best configuration, or None before there is one."""
-        return self._read_yaml("best/config.yaml")
+        return self.read_yaml("best/config.yaml")
 
     @property
     def answer(self) -> dict[str, Any] | None:
         """The answer of the search, or None before there is one."""
-        return self._read_yaml("best/answer.yaml")
+        return self.read_yaml("best/answer.yaml")
 
-    def policy(
-        self,
-        *,
-        best: bool = False,
-        trial: int | None = None,
-        env: str | None = None,
-        device: str = "auto",
-    ) -> Policy:
-        """Return what the run has learned, to act with; see `rltune.load`."""
-        from rltune.policy import load
-
-        return load(self.path, best=best, trial=trial, env=env, device=device)
-
-    def front(self, against: str | None = None) -> pd.DataFrame:
-        """Return the front of a search with several objectives, a row per configuration.
-
-        Columns: trial, label, on_front, dominated_by (trials that are better beyond chance), each
-        objective with its interval (.low, .high; 95 %) and its value in the search (.tuning), the
-        configuration, and the command that trains it again.
-
-        Args:
-            against: "env_steps" gives, of any search, the best objective by when, see `anytime.py`
-
-        Raises:
-            UserError: there is no such front, or not yet.
-        """
-        from rltune.against import STEPS
-        from rltune.anytime import learning_front
-        from rltune.front import Front
-
-        if against is not None:
-            if against != STEPS:
-                raise UserError(
-                    f"--against {against}: of a search that has run, only {STEPS} can be looked "
-                    f"at; rltune run ... --against {against} searches for that front."
-                )
-            return learning_front(self)
-        data = self._read_yaml("best/front.yaml")
-        if data is None:
-            what = "is not at its end" if self.spec.get("against") else "has one objective"
-            raise UserError(f"{self.path} {what}: there is no front.")
-        return Front.from_dict(data).frame()
-
-    def figures(self) -> dict[str, Chart]:
-        """Return the report's figures by name; a notebook shows them, ``save(folder)`` draws them.
-
-        What the run does not carry yet is left out.
-        """
-        from rltune.reporting.figures import charts
-        from rltune.summary import Summary
-
-        return {chart.name: chart for chart in charts(Summary(self))}
-
-    def _repr_html_(self) -> str:
-        """Show the answer in a notebook."""
-        from rltune.reporting import page
-        from rltune.summary import Summary
-
-        return page.of_run(Summary(self)).card()
-
-    def _read_yaml(self, name: str) -> dict[str, Any] | None:
+    def read_yaml(self, name: str) -> dict[str, Any] | None:
+        """Return what a file of the run holds; None: it is not there."""
         file = self.path / name
         data = load_yaml(file) if file.exists() else None
         if not isinstance(data, dict | None):
@@ -139,6 +78,6 @@ class Run:
         return f"<{self.rundir.kind} {self.name!r}: {what}, {created}, {self.path}>"
 
 
-def open_run(path: str | os.PathLike[str]) -> Run:
+def read_run(path: str | os.PathLike[str]) -> RunReader:
     """Open a run for reading: a path, a name under ./runs, or "latest"."""
-    return Run(RunDir.open(path))
+    return RunReader(RunDir.open(path))

@@ -12,13 +12,11 @@ been. Beyond that view:
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +29,8 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError, unknown
 from rltune.cma_es import CmaEs
 from rltune.distributions import ladder, make_distribution, nearest, parameter_name
+from rltune.optuna_log import quiet
+from rltune.records import Draw, Start
 from rltune.sampler_views import (
     MAX_GP_TRIALS,
     View,
@@ -42,6 +42,7 @@ from rltune.sampler_views import (
     running,
     shared_attrs,
 )
+from rltune.study import SearchStudy
 from rltune.warm_start import LEARNERS, PROPOSAL, Earlier, WarmStart
 
 if TYPE_CHECKING:
@@ -91,42 +92,6 @@ _GENERATION = {
     "nsgaii": "NSGAIISampler:generation",
     "nsgaiii": "NSGAIIISampler:generation",
 }
-
-
-@dataclass(frozen=True)
-class Draw:
-    """A candidate.
-
-    Attributes:
-        values: of the active dimensions
-        source: the sampler's name, or "random" while it has too little to learn from
-        system_attrs: what the sampler has to find again beside the trial
-    """
-
-    values: dict[str, Any]
-    source: str
-    system_attrs: dict[str, Any]
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Optuna's log and warnings inside, and leave the user's own settings as they were."""
-    with silent_log(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextlib.contextmanager
-def silent_log() -> Iterator[None]:
-    """Silence Optuna's log; around many `quiet`, it spares their asking all loggers anew."""
-    level = optuna.logging.get_verbosity()
-    if level != optuna.logging.CRITICAL:
-        optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    try:
-        yield
-    finally:
-        if level != optuna.logging.CRITICAL:
-            optuna.logging.set_verbosity(level)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -498,3 +463,26 @@ def _points(space: Space) -> Iterator[dict[str, Any]] | None:
     points = (dict(zip(choices, combination, strict=True)) for combination in combinations)
     active = ({name: point[name] for name in space.active(point)} for point in points)
     return iter({config_hash(values): values for values in active}.values())
+
+
+def open_study(
+    path: str | Path,
+    space: Space,
+    *,
+    sampler: str = "tpe",
+    sampler_options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    direction: str = "maximize",
+    starts: Sequence[Start] = (),
+    earlier: Sequence[Earlier] = (),
+    other_directions: Sequence[str] = (),
+) -> SearchStudy:
+    """Open the study of a search with its sampler, see `SearchStudy` and `Proposer`.
+
+    Raises:
+        UserError: the file cannot be opened or is no study, or the sampler cannot search the space.
+    """
+    proposer = Proposer(
+        space, sampler, sampler_options or {}, seed, direction, earlier, other_directions
+    )
+    return SearchStudy(path, space, proposer, starts)

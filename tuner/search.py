@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ from rltune.agents.waiting import Watch, on_stderr
 from rltune.evaluating import affordable, explained, longest_episode
 from rltune.formats import plural
 from rltune.mirror import below, fetched, mirrored, split_storage
+from rltune.results import Run, SearchResult
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
-from rltune.runs import Run
 from rltune.scales import check_together, completed, environments, is_suite
 from rltune.signatures import takes_fields_of
 from rltune.space import Space
@@ -31,71 +31,15 @@ from rltune.space_choice import choose_space, named_agent
 from rltune.spec import DEFAULT_TRIALS, SearchSpec, parse_duration
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rltune.asha import Scheduler
     from rltune.cluster import Nodes
     from rltune.dimensions import Dimension
-    from rltune.policy import Policy
-    from rltune.reporting.charts import Chart
 
 SCREENS = ("auto", "live", "plain", "none")
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 
 _driving = threading.Lock()  # held by the thread that runs a search
 _driving_thread: int | None = None
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search found; everything is read from its run directory."""
-
-    run: Run
-    interrupted: bool = False
-    page: str = ""  # a line that says where the report is, or why there is none
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.run.path
-
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """The configuration to use, or None when the search ended without a winner."""
-        return self.run.best
-
-    @property
-    def answer(self) -> dict[str, Any] | None:
-        """The answer with ranking, intervals, differences to the defaults and sentences."""
-        return self.run.answer
-
-    def trials(self) -> pd.DataFrame:
-        """A row per trial."""
-        return self.run.trials()
-
-    def history(self) -> pd.DataFrame:
-        """A row per (trial, seed, iteration)."""
-        return self.run.history()
-
-    def episodes(self) -> pd.DataFrame:
-        """A row per finished episode."""
-        return self.run.episodes()
-
-    def policy(
-        self, *, trial: int | None = None, env: str | None = None, device: str = "auto"
-    ) -> Policy:
-        """The winner's agent, or a trial's, to act with; see `rltune.load`."""
-        return self.run.policy(trial=trial, env=env, device=device)
-
-    def figures(self) -> dict[str, Chart]:
-        """The report's figures by name; a notebook shows them."""
-        return self.run.figures()
-
-    def _repr_html_(self) -> str:
-        return self.run._repr_html_()
-
-    def front(self, against: str | None = None) -> pd.DataFrame:
-        """A row per configuration that was compared in several objectives; see `Run.front`."""
-        return self.run.front(against)
 
 
 class Search:
@@ -359,9 +303,33 @@ def joined(
         yield nodes
 
 
+def check_goals(spec: SearchSpec) -> None:
+    """Find what cannot work with several objectives; UserError: something."""
+    from rltune.asha import FOR_SEVERAL
+
+    names = [goal.name.removeprefix("-") for goal in spec.goals]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--against {name}: it is an objective already.")
+    if not spec.against:
+        return
+    if spec.scheduler not in FOR_SEVERAL:
+        raise UserError(
+            f"scheduler {spec.scheduler!r} compares one number only; with --against use "
+            f"{' or '.join(FOR_SEVERAL)}."
+        )
+    if "seconds" in spec.scheduler_options:
+        raise UserError(
+            f"scheduler {spec.scheduler!r}: with --against, rungs count env_steps; remove seconds."
+        )
+    if spec.warm_start:
+        raise UserError(
+            "--from ranks earlier trials by one objective, so it can't be used with --against."
+        )
+
+
 def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
     """Find the mistakes that would otherwise show up only in a worker, with these to try."""
-    from rltune import against
     from rltune.agents.controls import Controls
     from rltune.capacity import Resources, fitting
     from rltune.checkpoints import check_weights
@@ -390,8 +358,8 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
                 check_fit(spec.agent, env, some, env_kwargs, has_data=here)
                 if spec.weights is not None:
                     check_weights(spec.agent, env, some, env_kwargs, spec.weights)
-    against.check(spec)
-    others = [goal.direction for goal in against.goals_of(spec)[1:]]
+    check_goals(spec)
+    others = [goal.direction for goal in spec.goals[1:]]
     options = spec.sampler_options
     Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
     spec.seed_plan(rungs_of(spec))
@@ -429,7 +397,6 @@ def drive(
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
     from rltune import pareto_asha
-    from rltune.against import Others
     from rltune.answer_text import label
     from rltune.asha import make_scheduler
     from rltune.by_hand import StopRequests
@@ -442,23 +409,23 @@ def drive(
     from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
+    from rltune.optuna_log import silent_log
     from rltune.pbt import NAMES, make_population, rungs_of
     from rltune.replayed import training_returns
-    from rltune.samplers import silent_log
+    from rltune.samplers import open_study
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
-    from rltune.study import SearchStudy
     from rltune.tracking import Tracker
 
     space = Space.from_dict(spec.space)
     first = starts(space, spec.env, config_class)
-    others = Others.of(spec)
+    others = spec.further_objectives()
     found: dict[str, Any] | None = None
     page = ""
     with contextlib.ExitStack() as tracking:
         tracking.callback(run.remove_remains)
         with run.lock(), silent_log():
-            study = SearchStudy(
+            study = open_study(
                 run.study_path,
                 space,
                 sampler=spec.sampler,
@@ -469,7 +436,7 @@ def drive(
                 other_directions=[goal.direction for goal in others.goals],
             )
             study.reopen_cut()  # there is time again
-            others.restore(study.trials())
+            others.restore({t.number: t.other_intermediate for t in study.trials()})
             scheduler: Scheduler
             if spec.against:
                 scheduler = pareto_asha.make_scheduler(spec, others)
@@ -583,7 +550,7 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 
     The defaults are those of the agent but for what is fixed, and what follows from that alone.
     """
-    from rltune.study import Start
+    from rltune.records import Start
 
     around = surroundings.defaults(space, env)
     known = [("default", space.resolve(around))]

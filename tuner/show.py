@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.answer import Answer
+from rltune.anytime import learning_front
 from rltune.formats import count, duration, interval, plural, points, score, setting
-from rltune.runs import open_run
+from rltune.runs import read_run
 from rltune.stats import FEW_RUNS
 from rltune.summary import Summary
 
@@ -45,7 +46,7 @@ def show(
     Raises:
         UserError: there is no such run, or it is from a newer version.
     """
-    summary = Summary(open_run(path))
+    summary = Summary(read_run(path))
     if as_json:
         json.dump(summary.to_dict(), sys.stdout, indent=2, ensure_ascii=False)
         print()
@@ -72,7 +73,7 @@ def show_learning_front(
     Raises:
         UserError: there is no such search, or no front against that.
     """
-    frame = open_run(path).front(against)
+    frame = learning_front(read_run(path), against)
     if as_json:
         print(frame.to_json(orient="records", indent=2))
         return

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rltune.against import Goal, Others, parse_goal
 from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
-from rltune.tracking import Tracking
+from rltune.tracking_options import Tracking
 from rltune.untrusted import check_types, from_dict
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
@@ -129,6 +130,16 @@ class SearchSpec(Tracking):
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""
         return dataclasses.asdict(self)
+
+    @property
+    def goals(self) -> list[Goal]:
+        """All objectives, the first one first."""
+        first = Goal(self.metric, minimize=False)  # with a minus, the negative is maximised
+        return [first, *map(parse_goal, self.against)]
+
+    def further_objectives(self) -> Others:
+        """Return the objectives beside the first one, without values yet."""
+        return Others(self.goals[1:], self.objective, self.over_seeds)
 
     @property
     def tune_seed(self) -> int:

@@ -18,19 +18,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
-from rltune.deadlines import TIME_LIMIT
 from rltune.distributions import Shown
-from rltune.samplers import Proposer, quiet
+from rltune.optuna_log import quiet
+from rltune.reasons import TIME_LIMIT
+from rltune.records import Asked, Draw, Start, TrialRecord
 from rltune.study_database import Database
 from rltune.untrusted import reading
-from rltune.warm_start import Earlier
 
 if TYPE_CHECKING:
     from rltune.space import Space
@@ -38,61 +39,30 @@ if TYPE_CHECKING:
 INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
 
 
-@dataclass(frozen=True)
-class Start:
-    """A configuration to try first: the full configuration, exactly as it will be trained."""
-
-    origin: str  # "default", "start:0", ...
-    config: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A trial to run."""
-
-    number: int
-    config: dict[str, Any]
-    origin: str  # a start's, or "sampler"
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """What is known about a trial.
+class Proposer(Protocol):
+    """What a study needs of the sampler that proposes its trials; see `samplers.Proposer`.
 
     Attributes:
-        state: "WAITING", "RUNNING", "COMPLETE", "PRUNED" or "FAIL"
-        value: objective of a complete trial; the last intermediate value of a pruned one
-        intermediate: env_steps -> value
-        attrs: what was told beside the value; "proposal" says who proposed it, "also" what other
-            starts have the same configuration
-        started, finished: Unix seconds
-        others: the values of the other objectives, where there are some
-        other_intermediate: env_steps -> those values
+        directions, minimize: of each objective, the first one first
     """
 
-    number: int
-    state: str
-    reason: str
-    origin: str
-    config: dict[str, Any]
-    hash: str
-    value: float | None
-    intermediate: dict[int, float]
-    attrs: dict[str, Any]
-    started: float | None
-    finished: float | None
-    others: tuple[float, ...] = ()
-    other_intermediate: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    directions: list[StudyDirection]
+    minimize: tuple[bool, ...]
 
-    @property
-    def values(self) -> tuple[float, ...] | None:
-        """The value of every objective, the first one first."""
-        return None if self.value is None else (self.value, *self.others)
+    def propose(
+        self,
+        trials: Sequence[FrozenTrial],
+        accept: Callable[[dict[str, Any]], bool] | None = None,
+    ) -> Draw | None:
+        """Return a configuration for the trial that comes after `trials`; None: there is none."""
 
-    @property
-    def origins(self) -> tuple[str, ...]:
-        """Its origin, and those of the starts with the same configuration."""
-        return (self.origin, *self.attrs.get("also", ()))
+    def as_parameters(
+        self, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+        """Return Optuna's parameters and distributions of a configuration."""
+
+    def describe(self) -> str:
+        """Say in one sentence what the sampler does, and what it leaves to chance."""
 
 
 class SearchStudy:
@@ -102,40 +72,26 @@ class SearchStudy:
         path: the database, created when it isn't there. When it is, the search goes on: its starts
             and its direction stay.
         space: what is searched
-        sampler, sampler_options: see `samplers.OPTIONS`
-        seed: of the search
-        direction: "maximize" or "minimize"
+        proposer: of trials; its directions are those of a new study
         starts: configurations to try first, in this order
-        earlier: what earlier searches found
-        other_directions: of further objectives
 
     Raises:
-        UserError: the file cannot be opened or is no study, or the sampler cannot search the space.
+        UserError: the file cannot be opened or is no study.
     """
 
     def __init__(
         self,
         path: str | Path,
         space: Space,
-        *,
-        sampler: str = "tpe",
-        sampler_options: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        direction: str = "maximize",
+        proposer: Proposer,
         starts: Sequence[Start] = (),
-        earlier: Sequence[Earlier] = (),
-        other_directions: Sequence[str] = (),
     ) -> None:
         self.space = space
-        self.seed = seed
-        options = sampler_options or {}
-        self._proposer = Proposer(
-            space, sampler, options, seed, direction, earlier, other_directions
-        )
+        self._proposer = proposer
         self._ended: dict[int, TrialRecord] = {}
         with quiet(), reading(path):
             shown = Shown(space.dimensions.values())
-            self._database = Database(Path(path), self._proposer.directions, shown)
+            self._database = Database(Path(path), proposer.directions, shown)
             self._enqueue(starts)
             self.trials()
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
 from rltune.checkpoints import kept_weights
-from rltune.deadlines import TIME_LIMIT
-from rltune.runs import Run
+from rltune.reasons import TIME_LIMIT
+from rltune.runs import RunReader
 from rltune.spec import SearchSpec
 from rltune.untrusted import load_yaml, reading
 
@@ -52,7 +52,7 @@ class Failure:
 class Summary:
     """A run as its files tell it; everything is read once, when it is first asked for."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunReader) -> None:
         self.run = run
         self.path: Path = run.path
         self.spec: dict[str, Any] = run.spec

@@ -21,8 +21,8 @@ from rltune.stats import significance, smallest_p_value
 from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
+    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
-    from rltune.study import TrialRecord
 
 SCORES = "best/scores.yaml"
 LEAST_SEEDS = 3  # that everyone gets, at least

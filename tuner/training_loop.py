@@ -28,7 +28,8 @@ from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import check_together, completed, is_suite
 from rltune.spec import check_device
-from rltune.tracking import Tracker, Tracking
+from rltune.tracking import Tracker
+from rltune.tracking_options import Tracking
 from rltune.train_progress import TrainProgress
 from rltune.untrusted import check_types, from_dict
 

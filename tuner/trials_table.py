@@ -20,7 +20,7 @@ from rltune.untrusted import read_table, reading
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.against import Goal
-    from rltune.study import TrialRecord
+    from rltune.records import TrialRecord
 
 # The table is written at most this often (seconds), and in at most this part of the time.
 WRITTEN_EVERY = 2.0

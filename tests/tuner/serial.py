@@ -12,12 +12,13 @@ from rltune.history import HistoryWriter
 from rltune.learners import config_class
 from rltune.pbt import make_population, rungs_of
 from rltune.rundir import RunDir
+from rltune.samplers import open_study
 from rltune.search import Search, starts
 from rltune.search_view import SearchView
 from rltune.space import Space
 from rltune.spec import SearchSpec
-from rltune.study import SearchStudy
-from rltune.tracking import Tracker, Tracking
+from rltune.tracking import Tracker
+from rltune.tracking_options import Tracking
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 
 MORE_THAN_ENOUGH = 10_000
@@ -41,7 +42,7 @@ class Serial:
         self.run = RunDir.open(folder / "run")
         self.spec = spec = SearchSpec.from_dict(self.run.spec)
         space, config = Space.from_dict(spec.space), config_class(spec.agent)
-        self.study = SearchStudy(
+        self.study = open_study(
             self.run.study_path,
             space,
             sampler=spec.sampler,

@@ -11,7 +11,7 @@ from rltune.by_hand import BY_HAND, StopRequests
 from rltune.cli import main
 from rltune.rundir import RunDir
 from rltune.sampler_views import for_complete, for_tpe
-from rltune.study import SearchStudy
+from rltune.samplers import open_study
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from searching import POPULATION, check_history, search
 
@@ -171,7 +171,7 @@ def test_no_value_is_invented_for_the_samplers(stepping, tmp_path):
     path = search(tmp_path, trials=4, tournament=False).path
     run = RunDir.open(path)
     space = rltune.Space.from_dict(run.spec["space"])
-    study = SearchStudy(run.study_path, space)
+    study = open_study(run.study_path, space)
     trials = study._database.trials
     seen = {trial.number for trial in for_complete(trials, (), [False])}
     assert seen == {0, 2, 3}  # to those that know complete trials only, it is not there

@@ -13,10 +13,10 @@ from rltune.asha import make_scheduler
 from rltune.factors import Factors, _reports, factors_of
 from rltune.importance import judge
 from rltune.response import Process, Response, Values
+from rltune.results import Run
 from rltune.rundir import RunDir
-from rltune.runs import Run
+from rltune.samplers import open_study
 from rltune.space import Space
-from rltune.study import SearchStudy
 
 NUMBERS = {name: {"uniform": [0.0, 1.0]} for name in ("x", "d1", "d2", "d3")}
 BUDGETS = (1000, 3000, 9000)
@@ -107,7 +107,7 @@ def test_all_values_of_a_trial_count_and_the_failed_one_is_the_worst() -> None:
 def test_what_the_scheduler_was_told_is_read_from_the_study(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path / "run", {"space": {"space": NUMBERS}}, exist_error=False)
     assert _reports(Run(run)) == {}
-    study = SearchStudy(run.study_path, Space.from_dict({"space": NUMBERS}))
+    study = open_study(run.study_path, Space.from_dict({"space": NUMBERS}))
     asked = study.ask()
     assert asked is not None
     assert config_hash(asked.config)

@@ -11,9 +11,9 @@ from rltune.asha import make_scheduler
 from rltune.clock import Clock
 from rltune.formats import rung_at
 from rltune.reporting.figures import stopping
+from rltune.samplers import open_study
 from rltune.seeds import make_plan
 from rltune.spec import SearchSpec
-from rltune.study import SearchStudy
 from rltune.summary import Summary
 from searching import search
 
@@ -96,7 +96,7 @@ def test_a_search_replays_and_goes_on_as_it_was_judged(
 
     run = rltune.open(result.path)
     spec = SearchSpec.from_dict(run.spec)
-    study = SearchStudy(result.path / "study.db", rltune.Space.from_dict(spec.space))
+    study = open_study(result.path / "study.db", rltune.Space.from_dict(spec.space))
     restored = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     clock = Clock.of(spec, read_history=run.history)
     restored.restore(clock.reports(study.reports()), study.stopped())

@@ -16,12 +16,12 @@ from rltune.conclude import conclude
 from rltune.exported import export
 from rltune.learners import config_class
 from rltune.reporting.page import of_run
+from rltune.results import Run, SearchResult
 from rltune.rundir import RunDir
-from rltune.runs import Run
-from rltune.search import Search, SearchResult, full_config, starts
+from rltune.samplers import open_study
+from rltune.search import Search, full_config, starts
 from rltune.show import show
 from rltune.space import Space
-from rltune.study import SearchStudy
 from rltune.summary import Summary
 from rltune.tournament import write_scores
 from rltune.tracking import outcome
@@ -44,7 +44,7 @@ def concluded(
     )  # fmt: skip
     run = RunDir.create(folder / "run", search.spec.to_dict())
     config, space = config_class("ppo"), Space.from_dict(search.spec.space)
-    study = SearchStudy(run.study_path, space, starts=starts(space, "CartPole-v1", config))
+    study = open_study(run.study_path, space, starts=starts(space, "CartPole-v1", config))
     for result in results:
         asked = study.ask(lambda values: True)
         assert asked is not None
@@ -138,7 +138,7 @@ def conclude_again(
     from rltune.spec import SearchSpec
 
     spec = SearchSpec.from_dict(run.spec)
-    study = SearchStudy(run.study_path, Space.from_dict(spec.space))
+    study = open_study(run.study_path, Space.from_dict(spec.space))
     try:
         return conclude(run, spec, study, scores, {})
     finally:

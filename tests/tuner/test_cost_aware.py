@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from rltune.cost_aware import _front, _parts, _values
-from rltune.samplers import Proposer
+from rltune.samplers import Proposer, open_study
 from rltune.space import Space
-from rltune.study import SearchStudy
 from rltune.surrogate import Encoder, GaussianProcess, _negative_log_posterior, normal_scores
 from scipy.optimize import check_grad
 
@@ -32,7 +31,7 @@ def value(config: dict[str, Any]) -> float:
 
 
 def search(path: Path, trials: int, price: Any, **options: Any) -> list[dict[str, Any]]:
-    study = SearchStudy(path, SPACE, sampler="cost-aware", sampler_options=options, seed=2)
+    study = open_study(path, SPACE, sampler="cost-aware", sampler_options=options, seed=2)
     configs = []
     for _ in range(trials):
         trial = study.ask()
@@ -52,7 +51,7 @@ def test_what_is_as_good_is_had_cheaply(tmp_path: Path) -> None:
 
 
 def test_trials_that_were_stopped_and_that_failed_teach(tmp_path: Path) -> None:
-    study = SearchStudy(tmp_path / "a.db", SPACE, sampler="cost-aware")
+    study = open_study(tmp_path / "a.db", SPACE, sampler="cost-aware")
     for i in range(30):
         trial = study.ask()
         assert trial is not None
@@ -78,7 +77,7 @@ def test_trials_that_were_stopped_and_that_failed_teach(tmp_path: Path) -> None:
 
 
 def test_the_front_has_the_best_of_every_price(tmp_path: Path) -> None:
-    study = SearchStudy(tmp_path / "a.db", SPACE, sampler="random")
+    study = open_study(tmp_path / "a.db", SPACE, sampler="random")
     for one in (5.0, 9.0, 9.0, 1.0, 7.0):
         trial = study.ask()
         assert trial is not None

@@ -19,15 +19,15 @@ from rltune import dashboard
 from rltune.cli import main
 from rltune.dashboard import Dashboard
 from rltune.rundir import RunDir
+from rltune.samplers import open_study
 from rltune.space import Space
-from rltune.study import SearchStudy
 from test_report import SPACE, make_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     made = make_run(tmp_path, trials=6)
-    SearchStudy(made.study_path, Space.from_dict({"space": SPACE})).close()
+    open_study(made.study_path, Space.from_dict({"space": SPACE})).close()
     return made
 
 

@@ -53,12 +53,13 @@ def make_run(path: Path, rows: list[dict[str, Any]] | None = None, kind: str = "
 def test_samplers_without_a_model_take_the_best_configuration(
     sampler: str, first: Path, tmp_path: Path
 ) -> None:
-    from rltune.study import SearchStudy, Start
+    from rltune.records import Start
+    from rltune.samplers import open_study
 
     space = Space.from_dict(SPACE)
     earlier, _ = read_earlier([first], space, DEFAULTS)
     starts = [Start(str(q), {**DEFAULTS, "quality": q}) for q in (0.1, 0.5, 0.8)]
-    study = SearchStudy(
+    study = open_study(
         tmp_path / "study.db", space, sampler=sampler, starts=starts, earlier=earlier
     )
     for _ in starts:

@@ -25,8 +25,8 @@ from rltune.fanova import Column, Design, Forest, effect
 from rltune.importance import COLUMNS, MIN_TRIALS, needs
 from rltune.importance_rows import Row, interval
 from rltune.importance_text import show_importances
+from rltune.results import Run
 from rltune.rundir import RunDir
-from rltune.runs import Run
 from rltune.shuffled_trials import ShuffledTrials
 from rltune.trials_table import write_trials
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from rltune.rundir import RunDir
-from rltune.tracking import Tracker, Tracking
+from rltune.tracking import Tracker
+from rltune.tracking_options import Tracking
 from searching import search
 from test_tensorboard import BESTS, SPEC, tell
 from test_tracking import row

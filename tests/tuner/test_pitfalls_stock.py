@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import optuna
 import pytest
 from rltune.asha import ASHA
-from rltune.samplers import quiet
+from rltune.optuna_log import quiet
+from rltune.samplers import open_study
 from rltune.space import Space
-from rltune.study import SearchStudy
 
 schedulers = pytest.importorskip("ray.tune.schedulers")
 OptunaSearch = pytest.importorskip("ray.tune.search.optuna").OptunaSearch
@@ -24,7 +24,7 @@ SPACE = Space.from_dict({"x": {"uniform": [0.0, 1.0]}, "y": {"uniform": [0.0, 1.
 
 @pytest.fixture
 def ours(tmp_path):
-    return SearchStudy(tmp_path / "study.db", SPACE)
+    return open_study(tmp_path / "study.db", SPACE)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_2_the_sampler_stays_away_from_where_trials_diverge(tmp_path):
         return share([trial.params["x"] for trial in study.trials])
 
     def our_share(seed):
-        study = SearchStudy(tmp_path / f"{seed}.db", SPACE, seed=seed)
+        study = open_study(tmp_path / f"{seed}.db", SPACE, seed=seed)
         for _ in range(40):
             trial = study.ask()
             study.tell(trial.number, "COMPLETE", objective(trial.config))

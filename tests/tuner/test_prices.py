@@ -15,12 +15,13 @@ from rltune.asha import make_scheduler
 from rltune.driver import Driver
 from rltune.history import HistoryWriter
 from rltune.prices import Prices
+from rltune.records import Start
 from rltune.rundir import RunDir
-from rltune.samplers import MAX_REFUSALS
+from rltune.samplers import MAX_REFUSALS, open_study
 from rltune.search_view import SearchView
 from rltune.space import Space
-from rltune.study import SearchStudy, Start
-from rltune.tracking import Tracker, Tracking
+from rltune.tracking import Tracker
+from rltune.tracking_options import Tracking
 from rltune.trainable import Result
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})
@@ -64,7 +65,7 @@ def test_nothing_is_refused_before_there_are_prices_or_without_a_limit() -> None
 
 def test_a_study_proposes_what_there_is_time_for(tmp_path: Path) -> None:
     prices = known()
-    study = SearchStudy(tmp_path / "study.db", SPACE, sampler="random", starts=[DEFAULT])
+    study = open_study(tmp_path / "study.db", SPACE, sampler="random", starts=[DEFAULT])
     first = study.ask(lambda config: prices.affordable(config, 5.0))
     assert first is not None
     assert first.config == DEFAULT.config  # a start always runs
@@ -76,14 +77,14 @@ def test_a_study_proposes_what_there_is_time_for(tmp_path: Path) -> None:
 
 def test_a_study_gives_up_when_all_is_too_dear(tmp_path: Path) -> None:
     asked: list[Any] = []
-    study = SearchStudy(tmp_path / "study.db", SPACE)
+    study = open_study(tmp_path / "study.db", SPACE)
     assert study.ask(lambda config: bool(asked.append(config))) is None
     assert len(asked) == MAX_REFUSALS
     assert study.trials() == []
 
 
 def test_a_grid_goes_on_where_time_was_short(tmp_path: Path) -> None:
-    study = SearchStudy(tmp_path / "study.db", SPACE, sampler="grid")
+    study = open_study(tmp_path / "study.db", SPACE, sampler="grid")
     refused: list[dict[str, Any]] = []
     assert study.ask(lambda config: bool(refused.append(config))) is None
     again = study.ask()
@@ -113,7 +114,7 @@ def test_the_driver_starts_no_trial_that_it_has_no_time_for(
     )  # fmt: skip
     spec = search.spec
     run = RunDir.create(search.path, spec.to_dict())
-    study = SearchStudy(run.study_path, search.space, sampler="random", starts=search.starts)
+    study = open_study(run.study_path, search.space, sampler="random", starts=search.starts)
     scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
     view = SearchView("run", spec.agent, spec.env, spec.budget, trials=spec.trials)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rltune.results import open_run
 from rltune.rundir import RunDir
-from rltune.runs import open_run
 
 
 def test_a_reader_of_a_run_that_has_only_begun(tmp_path: Path) -> None:

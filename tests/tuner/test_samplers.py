@@ -7,9 +7,10 @@ import optuna
 import pytest
 from rltune.agents.errors import UserError
 from rltune.distributions import make_distribution
-from rltune.samplers import OPTIONS, Proposer, check_options, quiet
+from rltune.optuna_log import quiet
+from rltune.records import Start
+from rltune.samplers import OPTIONS, Proposer, check_options, open_study
 from rltune.space import Space
-from rltune.study import SearchStudy, Start
 from rltune.warm_start import Earlier
 
 SAMPLERS = list(OPTIONS)
@@ -52,7 +53,7 @@ def run(study, trials, objective=bowl):
 def test_proposals_are_valid_conditional_and_never_repeated(sampler, tmp_path):
     n = 5 if sampler == "gp" else 16
     options = FEW.get(sampler)
-    study = SearchStudy(
+    study = open_study(
         tmp_path / "study.db", SPACE, sampler=sampler, sampler_options=options, seed=1
     )
     with warnings.catch_warnings():
@@ -75,11 +76,11 @@ def test_proposals_are_valid_conditional_and_never_repeated(sampler, tmp_path):
 def test_a_killed_search_proposes_the_same(sampler, tmp_path):
     def proposals(path, reopen):
         about = {"sampler": sampler, "sampler_options": FEW.get(sampler), "seed": 3}
-        study = SearchStudy(path, SMOOTH, **about)
+        study = open_study(path, SMOOTH, **about)
         configs = []
         for i in range(5 if sampler == "gp" else 14):
             if reopen and i % 4 == 3:
-                study = SearchStudy(path, SMOOTH, **about)
+                study = open_study(path, SMOOTH, **about)
             configs += [trial.config for trial in run(study, 1)]
         return configs
 
@@ -103,7 +104,7 @@ def test_a_grid_is_gone_through_once_and_ends(tmp_path):
 
     def study(path, seed):
         about = {"sampler": "grid", "sampler_options": {"points": 3}, "seed": seed}
-        return SearchStudy(tmp_path / path, space, **about)
+        return open_study(tmp_path / path, space, **about)
 
     configs = []
     while trial := study("a.db", seed=1).ask():  # each from a search that was killed
@@ -123,7 +124,7 @@ def test_a_grid_is_gone_through_once_and_ends(tmp_path):
 
 
 def test_the_seed_decides(tmp_path):
-    studies = [SearchStudy(tmp_path / f"{i}.db", SMOOTH, seed=s) for i, s in enumerate((1, 1, 2))]
+    studies = [open_study(tmp_path / f"{i}.db", SMOOTH, seed=s) for i, s in enumerate((1, 1, 2))]
     first, same, other = (run(study, 10)[-1].config for study in studies)
     assert first == same != other
 
@@ -131,7 +132,7 @@ def test_the_seed_decides(tmp_path):
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "nsgaii", "nsgaiii", "cost-aware"])
 def test_samplers_learn(sampler, tmp_path):
     about = {"sampler": sampler, "sampler_options": FEW.get(sampler), "seed": 1}
-    study = SearchStudy(tmp_path / "study.db", SMOOTH, **about)
+    study = open_study(tmp_path / "study.db", SMOOTH, **about)
     n, last = (9, 4) if sampler == "gp" else (50, 10)
     values = [bowl(trial.config) for trial in run(study, n)]
     # Of a random point, each squared distance to 0.7 has a mean of 0.12.
@@ -145,7 +146,7 @@ def test_samplers_keep_away_from_where_trials_diverge(sampler, tmp_path):
 
     def share_of_diverged(path, reason):
         options = {"n_startup_trials": 5}
-        study = SearchStudy(path, SMOOTH, sampler=sampler, sampler_options=options)
+        study = open_study(path, SMOOTH, sampler=sampler, sampler_options=options)
         diverged = []
         for _ in range(n):
             trial = study.ask()
@@ -163,7 +164,7 @@ def test_samplers_keep_away_from_where_trials_diverge(sampler, tmp_path):
 
 def test_a_pruned_trial_is_never_better_than_a_complete_one_to_any_sampler(tmp_path):
     for sampler in ("gp", "cmaes", "nsgaii", "nsgaiii"):
-        study = SearchStudy(tmp_path / f"{sampler}.db", SMOOTH, sampler=sampler)
+        study = open_study(tmp_path / f"{sampler}.db", SMOOTH, sampler=sampler)
         for value, state in (
             (5.0, "COMPLETE"),
             (3.0, "COMPLETE"),
@@ -184,7 +185,7 @@ def test_starts_outside_of_the_ranges_are_learned_from_at_the_border(tmp_path):
     config |= {"n_epochs": 99, "optimizer": "rmsprop", "rms_alpha": 0.99, "n_envs": 8}
     odd = {**config, "optimizer": "sgd"}
     starts = [Start("default", config), Start("start:0", odd)]
-    study = SearchStudy(tmp_path / "study.db", SPACE, starts=starts)
+    study = open_study(tmp_path / "study.db", SPACE, starts=starts)
     for _ in starts:
         study.tell(study.ask().number, "COMPLETE", 1.0)
     stored = study._database.trials[0].params
@@ -208,7 +209,7 @@ def test_an_impossible_corner_falls_back_to_the_space(sampler, tmp_path):
             "constraints": ["a + b >= 37", "a >= b"],
         }
     )
-    study = SearchStudy(tmp_path / "study.db", space, sampler=sampler)
+    study = open_study(tmp_path / "study.db", space, sampler=sampler)
     found = [(trial.config["a"], trial.config["b"]) for trial in iter_asked(study)]
     assert sorted(found) == [(19, 18), (19, 19)]
 
@@ -227,7 +228,7 @@ def test_an_exhausted_space_ends_the_search(tmp_path):
             "nesterov": {"choice": [True, False], "when": {"optimizer": "sgd"}},
         }
     )
-    study = SearchStudy(tmp_path / "study.db", space)
+    study = open_study(tmp_path / "study.db", space)
     found = [tuple(sorted(trial.config.items())) for trial in iter_asked(study)]
     assert len(found) == len(set(found)) == 3 + 3 * 2
 
@@ -298,14 +299,14 @@ def test_bad_options_are_said_in_one_sentence(name, options, words):
     ],
 )
 def test_options_reach_the_sampler(name, options, tmp_path):
-    study = SearchStudy(tmp_path / "study.db", SMOOTH, sampler=name, sampler_options=options)
+    study = open_study(tmp_path / "study.db", SMOOTH, sampler=name, sampler_options=options)
     asked = run(study, 6)
     assert len(asked) == 6
 
 
 def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
     monkeypatch.setattr("rltune.samplers.MAX_GP_TRIALS", 4)
-    study = SearchStudy(tmp_path / "study.db", SMOOTH, sampler="gp")
+    study = open_study(tmp_path / "study.db", SMOOTH, sampler="gp")
     for value in (9.0, 1.0, 8.0, 2.0, 3.0, 4.0):
         study.tell(study.ask().number, "COMPLETE", value)
     running = study.ask()
@@ -315,7 +316,7 @@ def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
 
 def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
     monkeypatch.setattr("rltune.sampler_views.MAX_TPE_TRIALS", 10)
-    study = SearchStudy(tmp_path / "study.db", SMOOTH, sampler="tpe")
+    study = open_study(tmp_path / "study.db", SMOOTH, sampler="tpe")
     for n in range(14):
         number = study.ask().number
         study.report(number, 100, float(n))
@@ -350,7 +351,7 @@ def test_no_configuration_is_run_twice(sampler, tmp_path):
         about["sampler_options"] = {"n_startup_trials": 20}
     configs = []
     for turn in range(5):
-        study = SearchStudy(tmp_path / "study.db", space, **about)
+        study = open_study(tmp_path / "study.db", space, **about)
         asked = [trial for _ in range(3) if (trial := study.ask())]
         configs += [trial.config for trial in asked]
         for trial in asked[:-1] if turn == 1 else asked:
@@ -364,7 +365,7 @@ def test_tpe_tells_budgets_apart_and_learns_from_all_of_them(tmp_path):
     """Values at a low budget are no match for those at a higher one, but better than nothing."""
 
     def proposals(path, low_budget, high_budget):
-        study = SearchStudy(tmp_path / path, SMOOTH, seed=4)
+        study = open_study(tmp_path / path, SMOOTH, seed=4)
         for i in range(30):
             trial = study.ask()
             x, late = trial.config["x0"], i % 3 == 0
@@ -384,7 +385,7 @@ def test_tpe_tells_budgets_apart_and_learns_from_all_of_them(tmp_path):
 
 def test_running_trials_keep_the_next_proposals_apart(tmp_path):
     """Ten proposals with no result in between are spread, not ten times the same."""
-    study = SearchStudy(tmp_path / "study.db", SMOOTH, seed=5)
+    study = open_study(tmp_path / "study.db", SMOOTH, seed=5)
     run(study, 12)
     asked = [study.ask().config for _ in range(10)]
     gaps = [

@@ -16,10 +16,11 @@ from rltune.against import Goal, Others, parse_goal
 from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.pareto_asha import ParetoASHA
-from rltune.samplers import FOR_SEVERAL, Proposer
+from rltune.records import Start
+from rltune.samplers import FOR_SEVERAL, Proposer, open_study
 from rltune.seeds import Entrant, make_plan
 from rltune.space import Space
-from rltune.study import SearchStudy, Start
+from rltune.study import SearchStudy
 from toy_trade import TradeAgent
 
 TRADE: dict[str, Any] = {
@@ -207,9 +208,9 @@ def test_a_warm_start_is_refused(tmp_path: Path) -> None:
 def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -> None:
     """A study that is opened anew for every trial proposes what one that stays open does."""
 
-    def open_study(path: str) -> SearchStudy:
+    def reopened(path: str) -> SearchStudy:
         starts = [Start("default", {"quality": 0.5, "waste": 2.0})]
-        return SearchStudy(
+        return open_study(
             tmp_path / path, NUMBERS, sampler=sampler, starts=starts, other_directions=["minimize"]
         )
 
@@ -227,16 +228,16 @@ def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -
             study.tell(number, "COMPLETE", quality, "", point=2, others=[price])
         return asked.config
 
-    whole = open_study("whole.db")
+    whole = reopened("whole.db")
     expected = [step(whole) for _ in range(11)]
     again = []
     for n in (7, 3, 1):
-        study = open_study("again.db")
+        study = reopened("again.db")
         again += [step(study) for _ in range(n)]
         study.close()
     assert again == expected
     records = whole.trials()
-    assert [one.values for one in open_study("again.db").trials()] == [r.values for r in records]
+    assert [one.values for one in reopened("again.db").trials()] == [r.values for r in records]
     assert records[2].intermediate == {1: records[2].config["quality"] / 2, 2: records[2].value}
     assert records[1].values == (records[1].intermediate[1], *records[1].other_intermediate[1])
     assert records[3].values is None
@@ -244,7 +245,7 @@ def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -
 
 
 def test_tpe_goes_where_the_front_is(tmp_path: Path) -> None:
-    study = SearchStudy(tmp_path / "study.db", NUMBERS, other_directions=["minimize"])
+    study = open_study(tmp_path / "study.db", NUMBERS, other_directions=["minimize"])
     wastes = []
     for _ in range(40):
         asked = study.ask()

@@ -15,8 +15,9 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.asha import ASHA
 from rltune.distributions import Shown
+from rltune.records import Start
+from rltune.samplers import open_study
 from rltune.space import Space
-from rltune.study import SearchStudy, Start
 
 SPACE = Space.from_dict(
     {
@@ -40,7 +41,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def study(path):
-    return SearchStudy(path, SPACE)
+    return open_study(path, SPACE)
 
 
 def stored(path):
@@ -49,7 +50,7 @@ def stored(path):
 
 
 def test_the_starts_come_first_exactly_as_they_are(path):
-    study = SearchStudy(path, SPACE, starts=STARTS)
+    study = open_study(path, SPACE, starts=STARTS)
     assert [t.state for t in study.trials()] == ["WAITING", "WAITING"]
     first, second, third = (study.ask() for _ in range(3))
     assert (first.number, first.origin, first.config) == (0, "default", DEFAULT)
@@ -73,7 +74,7 @@ def test_optunas_tools_show_the_real_values_and_the_samplers_their_own(path, stu
     best = study.trials()[1].config
     assert stored(path).best_params == {n: best[n] for n in SPACE.dimensions}
     known = [(trial.params, trial.distributions) for trial in study._database.trials]
-    again = SearchStudy(path, SPACE)._database.trials
+    again = open_study(path, SPACE)._database.trials
     assert [(trial.params, trial.distributions) for trial in again] == known
     assert list(known[0][0]) == list(study._proposer.distributions)
 
@@ -82,22 +83,22 @@ def test_a_study_of_an_earlier_version_goes_on(path, monkeypatch):
     """Its file has the parameters as the samplers see them."""
     with monkeypatch.context() as patched:
         patched.setattr("rltune.study.Shown", lambda dimensions: Shown(()))
-        study = SearchStudy(path, SPACE)
+        study = open_study(path, SPACE)
         for value in (1.0, 3.0):
             study.tell(study.ask().number, "COMPLETE", value)
         assert "log2(n_steps)" in stored(path).best_params
         trials = [(t.params, t.distributions) for t in study._database.trials]
         study.close()
-    again = SearchStudy(path, SPACE)
+    again = open_study(path, SPACE)
     assert [(t.params, t.distributions) for t in again._database.trials] == trials
     again.tell(again.ask().number, "COMPLETE", 4.0)
     assert "n_steps" in stored(path).best_params
 
 
 def test_the_queue_survives_and_is_filled_once(path):
-    study = SearchStudy(path, SPACE, starts=STARTS)
+    study = open_study(path, SPACE, starts=STARTS)
     study.ask()
-    again = SearchStudy(path, SPACE, starts=STARTS)
+    again = open_study(path, SPACE, starts=STARTS)
     assert [t.state for t in again.trials()] == ["RUNNING", "WAITING"]
     assert again.ask().origin == "start:0"
     assert again.ask().origin == "sampler"
@@ -107,8 +108,8 @@ def test_a_kill_while_the_starts_are_written_loses_and_doubles_none(path, monkey
     with monkeypatch.context() as patched:
         patched.setattr("rltune.study_database.Database.set_study_attr", _killed)
         with pytest.raises(KeyboardInterrupt):
-            SearchStudy(path, SPACE, starts=STARTS[:1])
-    study = SearchStudy(path, SPACE, starts=STARTS)
+            open_study(path, SPACE, starts=STARTS[:1])
+    study = open_study(path, SPACE, starts=STARTS)
     assert [t.origin for t in study.trials()] == ["default", "start:0"]
 
 
@@ -118,7 +119,7 @@ def _killed(*args):
 
 def test_starts_with_the_same_configuration_run_once_and_keep_all_origins(path):
     twin = Start("start:7", dict(reversed(DEFAULT.items())))
-    study = SearchStudy(path, SPACE, starts=[*STARTS, twin])
+    study = open_study(path, SPACE, starts=[*STARTS, twin])
     assert [t.origins for t in study.trials()] == [("default", "start:7"), ("start:0",)]
 
 
@@ -163,7 +164,7 @@ def test_what_a_time_limit_cut_is_reopened_and_nothing_else(path, study):
         study.tell(number, state, 1.0, reason, {"seconds": 3.0})
     study.reopen_cut()
     study.close()
-    again = SearchStudy(path, SPACE)
+    again = open_study(path, SPACE)
     assert [t.state for t in again.trials()] == ["RUNNING", "PRUNED", "COMPLETE", "FAIL"]
     assert [asked.number for asked in again.unfinished()] == [0]
     cut = again.trials()[0]
@@ -233,7 +234,7 @@ def test_ties_are_named_and_broken_by_the_mean_of_all_evaluations(study):
 
 
 def test_minimize(path):
-    study = SearchStudy(path, SPACE, direction="minimize")
+    study = open_study(path, SPACE, direction="minimize")
     for value, mean in ((3.0, 1.0), (1.0, 9.0), (1.0, 2.0)):
         study.tell(study.ask().number, "COMPLETE", value, attrs={"objective_mean": mean})
     assert [record.number for record in study.ties()] == [2, 1]
@@ -266,16 +267,17 @@ def test_reopening_gives_the_same_records(path, study):
         study.report(number, 10, float(i))
         study.tell(number, ("COMPLETE", "PRUNED", "FAIL")[i % 3], i, "why", {"seconds": i})
     study.ask()
-    assert SearchStudy(path, SPACE).trials() == study.trials()
+    assert open_study(path, SPACE).trials() == study.trials()
 
 
 CHILD = """
 import sys
 from rltune.distributions import Shown
 from rltune.space import Space
-from rltune.study import SearchStudy, Start
+from rltune.records import Start
+from rltune.samplers import open_study
 space = Space.from_dict({space!r})
-study = SearchStudy({path!r}, space, starts=[Start("default", {default!r})], seed=7)
+study = open_study({path!r}, space, starts=[Start("default", {default!r})], seed=7)
 for trial in study.unfinished():
     print("again", trial.number, flush=True)
     study.tell(trial.number, "COMPLETE", 0.0)
@@ -299,7 +301,7 @@ def test_kill_9_loses_nothing(path):
         mine = [child.stdout.readline().split() for _ in range(kill_after)]
         child.kill()
         lines += mine + [line.split() for line in child.communicate()[0].splitlines()]
-        study = SearchStudy(path, SPACE)
+        study = open_study(path, SPACE)
         records = study.trials()
         assert [r.number for r in records] == list(range(len(records)))
         for record in records:
@@ -323,7 +325,7 @@ def test_asha_is_rebuilt_from_the_study(path, study):
         study.report(number, 10, value)
         if asha.decide(number, 10, value) == "stop":
             study.tell(number, "PRUNED", None, asha.reason(number))
-    again = SearchStudy(path, SPACE)
+    again = open_study(path, SPACE)
     restored = ASHA([10, 100], min_population=3)
     restored.restore(again.reports(), again.stopped())
     assert restored.table() == asha.table()
@@ -340,7 +342,7 @@ def test_closing_leaves_one_file(path, study):
 def test_a_path_with_odd_characters(tmp_path):
     folder = tmp_path / "a {b} ?c=%20 d#e"
     folder.mkdir()
-    study = SearchStudy(folder / "study.db", SPACE)
+    study = open_study(folder / "study.db", SPACE)
     study.ask()
     assert (folder / "study.db").exists()
 
@@ -348,7 +350,7 @@ def test_a_path_with_odd_characters(tmp_path):
 def test_a_file_that_is_no_study(path):
     path.write_text("no database" * 1000)
     with pytest.raises(UserError, match=r"study\.db: cannot be opened.*not a database"):
-        SearchStudy(path, SPACE)
+        open_study(path, SPACE)
 
 
 def test_a_study_of_another_optuna(path, study):
@@ -356,12 +358,12 @@ def test_a_study_of_another_optuna(path, study):
     with sqlite3.connect(path) as connection:
         connection.execute("update alembic_version set version_num = 'v99.0.0'")
     with pytest.raises(UserError, match=r"study\.db: cannot be opened.*no longer compatible"):
-        SearchStudy(path, SPACE)
+        open_study(path, SPACE)
 
 
 def test_a_missing_folder(tmp_path):
     with pytest.raises(UserError, match="unable to open database file"):
-        SearchStudy(tmp_path / "none" / "study.db", SPACE)
+        open_study(tmp_path / "none" / "study.db", SPACE)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -369,11 +371,11 @@ def test_no_permission(path, study):
     study.close()
     path.chmod(stat.S_IRUSR)
     with pytest.raises(UserError, match="readonly"):
-        SearchStudy(path, SPACE).ask()
+        open_study(path, SPACE).ask()
 
 
 def test_a_full_disk_is_one_sentence_and_the_study_stays_readable(small_disk):
-    study = SearchStudy(small_disk / "study.db", SPACE)
+    study = open_study(small_disk / "study.db", SPACE)
 
     def fill():
         for _ in range(2_000):
@@ -411,7 +413,7 @@ def test_asking_and_reopening_a_study_of_500_trials_is_fast(path, study):
         study.tell(number, "COMPLETE" if i % 3 == 0 else "PRUNED", float(i))
     study.close()
     start = time.process_time()
-    study = SearchStudy(path, SPACE)
+    study = open_study(path, SPACE)
     assert time.process_time() - start < 4
     start = time.process_time()
     for _ in range(5):

@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 from rltune.agents.errors import UserError
 from rltune.rundir import RunDir
-from rltune.tracking import Tracker, Tracking, feed
+from rltune.tracking import Tracker, feed
+from rltune.tracking_options import Tracking
 from rltune.trials_table import write_trials
 from wandb_files import offline_runs
 
@@ -220,7 +221,8 @@ def check_broken(run, warning):
 KILLED = """
 import os, sys, time
 from rltune.rundir import RunDir
-from rltune.tracking import Tracker, Tracking
+from rltune.tracking import Tracker
+from rltune.tracking_options import Tracking
 tracker = Tracker(RunDir.open(sys.argv[1]), Tracking())
 tracker.trial_started({"trial": 1}, {}, 0, "tune")
 tracker.log(1, 0, "tune", {"env_steps": 1, "x": 2})

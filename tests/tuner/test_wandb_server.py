@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from rltune.rundir import RunDir
-from rltune.tracking import Tracker, Tracking
+from rltune.tracking import Tracker
+from rltune.tracking_options import Tracking
 from test_tracking import KEY, SPEC, outcome_of_a_search, row
 from wandb_server import Sent, Server, wandb_server
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from rltune.samplers import Proposer
+from rltune.records import Start
+from rltune.samplers import Proposer, open_study
 from rltune.space import Space
-from rltune.study import SearchStudy, Start
+from rltune.study import SearchStudy
 from rltune.warm_start import MAX_SHOWN, Earlier, ranks
 
 SPACE = Space.from_dict(
@@ -55,7 +56,7 @@ def run(study: SearchStudy, trials: int, sign: float = 1) -> list[float]:
 
 def test_trust_follows_what_is_foretold_rightly(tmp_path: Path) -> None:
     sources = [earlier(), earlier(-1)]
-    study = SearchStudy(tmp_path / "a.db", SPACE, sampler="random", earlier=sources)
+    study = open_study(tmp_path / "a.db", SPACE, sampler="random", earlier=sources)
     assert trusts(study) == [0, 0]  # before there is evidence
     run(study, 12)
     helpful, hostile = trusts(study)
@@ -64,7 +65,7 @@ def test_trust_follows_what_is_foretold_rightly(tmp_path: Path) -> None:
 
 
 def test_failures_and_early_stops_are_evidence_too(tmp_path: Path) -> None:
-    study = SearchStudy(tmp_path / "a.db", SPACE, sampler="random", earlier=[earlier()])
+    study = open_study(tmp_path / "a.db", SPACE, sampler="random", earlier=[earlier()])
     for _ in range(10):
         trial = study.ask()
         assert trial is not None
@@ -78,7 +79,7 @@ def test_failures_and_early_stops_are_evidence_too(tmp_path: Path) -> None:
 
 def test_proposals_go_on_while_they_are_trusted(tmp_path: Path) -> None:
     def proposed(path: str, source: Earlier) -> int:
-        study = SearchStudy(tmp_path / path, SPACE, sampler="qmc", earlier=[source])
+        study = open_study(tmp_path / path, SPACE, sampler="qmc", earlier=[source])
         run(study, 16)
         return sum(record.attrs["proposal"] == "warm start" for record in study.trials())
 
@@ -88,8 +89,8 @@ def test_proposals_go_on_while_they_are_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_search_that_misleads_changes_nothing(sampler: str, tmp_path: Path) -> None:
-    cold = SearchStudy(tmp_path / "a.db", SPACE, sampler=sampler, seed=3)
-    hot = SearchStudy(tmp_path / "b.db", SPACE, sampler=sampler, seed=3, earlier=[earlier(-1)])
+    cold = open_study(tmp_path / "a.db", SPACE, sampler=sampler, seed=3)
+    hot = open_study(tmp_path / "b.db", SPACE, sampler=sampler, seed=3, earlier=[earlier(-1)])
     run(cold, 6)
     run(hot, 6)
     assert [record.config for record in hot.trials()] == [record.config for record in cold.trials()]
@@ -102,7 +103,7 @@ def test_proposals_are_apart(tmp_path: Path) -> None:
     proposer = Proposer(SPACE, "random", {}, 0, "maximize", [source])
     assert proposer._warm_start is not None
     start = [Start("start:0", values[0])]
-    study = SearchStudy(tmp_path / "a.db", SPACE, starts=start)
+    study = open_study(tmp_path / "a.db", SPACE, starts=start)
     run(study, 1)
     second, *rest = proposer._warm_start._sources[0].best(study._database.trials)
     assert second == values[-1]
@@ -115,7 +116,7 @@ def test_a_helpful_search_saves_trials(sampler: str, tmp_path: Path) -> None:
         values = []
         for seed in range(3):
             path = tmp_path / f"{name}{seed}.db"
-            study = SearchStudy(path, SPACE, sampler=sampler, seed=seed, earlier=sources)
+            study = open_study(path, SPACE, sampler=sampler, seed=seed, earlier=sources)
             values += run(study, 8)
         return statistics.mean(values)
 
@@ -125,7 +126,7 @@ def test_a_helpful_search_saves_trials(sampler: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_samplers_see_ranks_and_the_trusted_part(direction: str, tmp_path: Path) -> None:
     sign = 1 if direction == "maximize" else -1
-    study = SearchStudy(
+    study = open_study(
         tmp_path / "a.db", SPACE, seed=1, direction=direction, earlier=[earlier(n=200)]
     )
     run(study, 12, sign)
@@ -149,6 +150,6 @@ def test_samplers_see_ranks_and_the_trusted_part(direction: str, tmp_path: Path)
 
 
 def test_a_search_that_misleads_is_not_shown(tmp_path: Path) -> None:
-    study = SearchStudy(tmp_path / "a.db", SPACE, seed=1, earlier=[earlier(-1)])
+    study = open_study(tmp_path / "a.db", SPACE, seed=1, earlier=[earlier(-1)])
     run(study, 8)
     assert all(trial.number >= 0 for trial in study._proposer._seen(study._database.trials))

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NoReturn
 
-from rltune import __version__
 from rltune.agents.errors import UserError
 from rltune.cli.complaint import GONE, complaint, folder_is_gone
 from rltune.cli.foreign import renamed
 from rltune.cli.output import flush_output, silence_output, watch_output
+from rltune.version import __version__
 
 # Modules; some hold several commands.
 COMMANDS = (

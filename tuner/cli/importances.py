@@ -46,9 +46,9 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     reject_extra(args, extra)
     from rltune.importance import METHODS, importances, write
-    from rltune.runs import open_run
+    from rltune.runs import read_run
 
-    run = open_run(args.run)
+    run = read_run(args.run)
     frame = importances(run, tuple(dict.fromkeys(args.method or METHODS)))
     write(run, frame)
     if args.json:

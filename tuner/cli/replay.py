@@ -62,7 +62,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.agents.errors import UserError
     from rltune.cli.flags import parse_mapping, reject_extra
     from rltune.replayed import replay
-    from rltune.runs import open_run
+    from rltune.runs import read_run
 
     reject_extra(args, extra)
     options: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     elif of_sampler is not None or args.repetitions is not None:
         raise UserError("--sampler-options and --repetitions need a --sampler NAME.")
     else:
-        run = open_run(args.run)
+        run = read_run(args.run)
         replayed = replay(run, args.scheduler, of_scheduler)
         result, lines = replayed.to_dict(), _lines(replayed)
         own = args.scheduler is None and of_scheduler is None

@@ -14,8 +14,9 @@ from rltune.scales import HELP as ENVS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rltune.results import SearchResult
     from rltune.rundir import RunDir
-    from rltune.search import Search, SearchResult
+    from rltune.search import Search
 
 ADDRESS = (
     "a Ray cluster: auto (of this machine), host:6379, ray://host:10001, or local (none); default: "

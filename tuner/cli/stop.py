@@ -43,7 +43,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.by_hand import StopRequests
     from rltune.cli.flags import reject_extra
     from rltune.rundir import RunDir
-    from rltune.runs import Run
+    from rltune.runs import RunReader
     from rltune.summary import Summary
 
     reject_extra(args, extra)
@@ -52,7 +52,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     rundir = RunDir.open(args.run)
     if rundir.kind != "search":
         raise UserError(f"{rundir.path} is a training; stop it with Ctrl-C.")
-    if not Summary(Run(rundir)).running:
+    if not Summary(RunReader(rundir)).running:
         raise UserError(f"the search {rundir.name!r} is not running.")
     if args.trial is not None:
         _check(rundir.study_path, args.trial)

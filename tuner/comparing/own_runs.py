@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
 from rltune.objectives import DEFAULT, METRIC
-from rltune.runs import open_run
+from rltune.rundir import RunDir
+from rltune.runs import RunReader
 from rltune.scales import Scale, is_suite, parse_suite
 from rltune.summary import Summary
 
@@ -40,7 +41,7 @@ def read_run(path: Path, metric: str = EVALUATION, *, defaults: bool = False) ->
     Raises:
         UserError: there is nothing to compare yet, or no such metric.
     """
-    summary = Summary(open_run(path))
+    summary = Summary(RunReader(RunDir.open(path)))
     if not len(summary.history):
         raise UserError(f"{path} has recorded nothing yet.")
     if summary.kind == "train":

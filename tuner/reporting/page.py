@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-import rltune
 from rltune.answer import Answer
 from rltune.answer_text import gain_interval
 from rltune.formats import count, duration, gain, interval, plural, points, score, setting
@@ -17,6 +16,7 @@ from rltune.front import Front
 from rltune.reporting.charts import LIGHTER, Chart
 from rltune.reporting.clip import embedded as embedded_clip
 from rltune.summary import Summary
+from rltune.version import __version__
 
 STATES = {"COMPLETE": "whole budget", "PRUNED": "stopped early", "FAIL": "failed",
           "RUNNING": "running", "WAITING": "waiting"}  # fmt: skip
@@ -92,7 +92,7 @@ class Page:
     @property
     def footer(self) -> str:
         """Who made it, and from what."""
-        return f"rltune {rltune.__version__}. Made from {self.made_from}."
+        return f"rltune {__version__}. Made from {self.made_from}."
 
     def html(self) -> str:
         """Return the page as one file that needs no network."""

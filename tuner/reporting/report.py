@@ -10,7 +10,7 @@ from rltune.agents.errors import UserError, storage_error
 from rltune.files import atomic_write
 from rltune.reporting import clip, figures, page
 from rltune.reporting.page import Page
-from rltune.runs import open_run
+from rltune.runs import read_run
 from rltune.summary import Summary
 
 
@@ -26,7 +26,7 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
     Raises:
         UserError: there is no such run, or it is from a newer version.
     """
-    summary = Summary(open_run(path))
+    summary = Summary(read_run(path))
     if summary.kind == "search" and summary.importances is not None:
         importance.write(summary.run, summary.importances)
     return write(

@@ -5,6 +5,6 @@ The driver speaks to a `Tracker`; each backend lives in a process of its own (`f
 there, waits for or dies of, the search goes on.
 """
 
-from rltune.tracking.tracker import Tracker, Tracking
+from rltune.tracking.tracker import Tracker
 
-__all__ = ["Tracker", "Tracking"]
+__all__ = ["Tracker"]

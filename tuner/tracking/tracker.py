@@ -6,30 +6,11 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from rltune.agents.errors import unknown
 from rltune.rundir import RunDir
 from rltune.tracking.feed import Feed
-
-MODES = ("auto", "online", "offline", "off")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tracking:
-    """What a search or a training is asked to tell, and whom."""
-
-    wandb: str = "auto"  # of MODES; auto is online when wandb has a key, else offline
-    wandb_project: str | None = None
-    wandb_entity: str | None = None
-    wandb_group: str | None = None
-    tensorboard: bool = False
-    mlflow: str | None = None  # a URI; "" is MLFLOW_TRACKING_URI, else mlflow.db beside the runs
-
-    def __post_init__(self) -> None:
-        if self.wandb not in MODES:
-            raise unknown("wandb mode", self.wandb, MODES, "--wandb")
+from rltune.tracking_options import Tracking
 
 
 class Tracker:

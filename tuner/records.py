@@ -1,0 +1,78 @@
+"""Records of trials: a start, a candidate, a trial to run, and what the study knows of a trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Start:
+    """A configuration to try first: the full configuration, exactly as it will be trained."""
+
+    origin: str  # "default", "start:0", ...
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial to run."""
+
+    number: int
+    config: dict[str, Any]
+    origin: str  # a start's, or "sampler"
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What is known about a trial.
+
+    Attributes:
+        state: "WAITING", "RUNNING", "COMPLETE", "PRUNED" or "FAIL"
+        value: objective of a complete trial; the last intermediate value of a pruned one
+        intermediate: env_steps -> value
+        attrs: what was told beside the value; "proposal" says who proposed it, "also" what other
+            starts have the same configuration
+        started, finished: Unix seconds
+        others: the values of the other objectives, where there are some
+        other_intermediate: env_steps -> those values
+    """
+
+    number: int
+    state: str
+    reason: str
+    origin: str
+    config: dict[str, Any]
+    hash: str
+    value: float | None
+    intermediate: dict[int, float]
+    attrs: dict[str, Any]
+    started: float | None
+    finished: float | None
+    others: tuple[float, ...] = ()
+    other_intermediate: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """The value of every objective, the first one first."""
+        return None if self.value is None else (self.value, *self.others)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Its origin, and those of the starts with the same configuration."""
+        return (self.origin, *self.attrs.get("also", ()))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A candidate.
+
+    Attributes:
+        values: of the active dimensions
+        source: the sampler's name, or "random" while it has too little to learn from
+        system_attrs: what the sampler has to find again beside the trial
+    """
+
+    values: dict[str, Any]
+    source: str
+    system_attrs: dict[str, Any]
