@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
+from rltune.agents.images import CNN_FEATURES
 from rltune.agents.layers import ModelLayers, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.seen import Mixed, Parts
@@ -66,7 +67,7 @@ class ImageEncoder(nn.Module):
 class NatureCNN(ImageEncoder):
     """The convolutional network of Mnih et al. 2015 (doi:10.1038/nature14236)."""
 
-    size = 512
+    size = CNN_FEATURES
     smallest = 36
 
     @staticmethod

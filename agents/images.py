@@ -21,6 +21,7 @@ Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
 # Below this size the Nature CNN has nothing left to convolve: such images become vectors.
 SMALLEST_IMAGE = 36
+CNN_FEATURES = 512  # units behind the Nature CNN
 
 
 def image_layout(frame: tuple[int, ...], dtype: Any, small: bool = False) -> str | None:

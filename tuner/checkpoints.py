@@ -14,8 +14,8 @@ from rltune.rundir import STORAGE, RunDir, find_run
 from rltune.scales import is_suite
 
 if TYPE_CHECKING:
-    from rltune.learners import AnyAgent
     from rltune.suite import SuiteAgent
+    from rltune.trainer import Trainer
 
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 WEIGHTS = "weights.pt"  # in a run: what it started from
@@ -26,7 +26,7 @@ def place_of(run: object) -> str:
     return os.fspath(cast("str | os.PathLike[str]", getattr(run, "path", run)))
 
 
-def load_agent(path: Path, *, env: str | None = None, device: str = "auto") -> AnyAgent:
+def load_agent(path: Path, *, env: str | None = None, device: str = "auto") -> Trainer:
     """Return the agent in a checkpoint, to act with.
 
     Args:

@@ -15,7 +15,7 @@ from rltune.agents.errors import StorageError
 from rltune.files import atomic_write
 
 if TYPE_CHECKING:
-    from rltune.learners import AnyAgent
+    from rltune.trainer import Trainer
 
 
 class Address(NamedTuple):
@@ -102,7 +102,7 @@ class Checkpoint:
             return self._path
         return None
 
-    def save(self, agent: AnyAgent, *, memory: bool = True) -> None:
+    def save(self, agent: Trainer, *, memory: bool = True) -> None:
         """Replace it by the agent's state; see `rltune.agents.Agent.save`.
 
         Raises:

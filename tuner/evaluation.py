@@ -14,8 +14,8 @@ from rltune.scales import environments, is_suite
 if TYPE_CHECKING:
     from rltune.agents.agent import Agent, Evaluation
     from rltune.agents.random_agent import RandomAgent
-    from rltune.learners import AnyAgent
     from rltune.policy import Policy
+    from rltune.trainer import Trainer
 
 RANDOM = "random"  # in place of a run: actions drawn at random
 EPISODES = 100
@@ -132,7 +132,7 @@ def opened(
     env: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     device: str = "auto",
-) -> Iterator[tuple[Path | None, AnyAgent | RandomAgent]]:
+) -> Iterator[tuple[Path | None, Trainer | RandomAgent]]:
     """Give the checkpoint and the agent that are meant, and close what was opened for it.
 
     Args: as those of `evaluate`.
@@ -145,7 +145,7 @@ def opened(
         yield run.path, run.agent
         return
     path = None
-    agent: AnyAgent | RandomAgent
+    agent: Trainer | RandomAgent
     if run == RANDOM:
         from rltune.agents.random_agent import RandomAgent
 
@@ -174,7 +174,7 @@ def shown(path: Path) -> str:
 
 def summary(
     path: Path | None,
-    agent: AnyAgent | RandomAgent,
+    agent: Trainer | RandomAgent,
     evaluation: Evaluation,
     eval_mode: str = "greedy",
 ) -> dict[str, Any]:

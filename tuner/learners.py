@@ -6,7 +6,7 @@ On several environments at once each is a `suite.SuiteAgent`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
@@ -15,12 +15,8 @@ from rltune.agents.registry import agent_class
 from rltune.scales import environments, is_suite
 
 if TYPE_CHECKING:
-    from rltune.agents.agent import Agent
-    from rltune.rllib import RLlibAgent
-    from rltune.suite import SuiteAgent
-
-    OneAgent: TypeAlias = Agent | RLlibAgent
-    AnyAgent: TypeAlias = OneAgent | SuiteAgent
+    from rltune.agents.controls import Controls
+    from rltune.trainer import SingleTrainer, Trainer
 
 RLLIB = "rllib:"
 EXPLORES = "RLlib explores on its own"
@@ -103,8 +99,8 @@ def cut_off(row: Mapping[str, Any], env: str) -> str:
     return f'{said}{env} has no time limit (--env-kwargs "{{max_episode_steps: N}}" sets one)'
 
 
-def agent_type(agent: str, env: str) -> type[Agent] | type[RLlibAgent] | type[SuiteAgent]:
-    """Return the class that trains the agent there; all have the same constructor and methods."""
+def agent_type(agent: str, env: str) -> type[Trainer]:
+    """Return the class that trains the agent there."""
     if is_suite(env):
         from rltune.suite import SuiteAgent
 
@@ -112,7 +108,7 @@ def agent_type(agent: str, env: str) -> type[Agent] | type[RLlibAgent] | type[Su
     return one_agent_type(agent)
 
 
-def one_agent_type(agent: str) -> type[Agent] | type[RLlibAgent]:
+def one_agent_type(agent: str) -> type[SingleTrainer]:
     """Return the class that trains the agent on a single environment."""
     if agent.startswith(RLLIB):
         from rltune.rllib import RLlibAgent
@@ -123,9 +119,33 @@ def one_agent_type(agent: str) -> type[Agent] | type[RLlibAgent]:
     return Agent
 
 
+def make_trainer(
+    agent: str,
+    env: str,
+    config: Mapping[str, object],
+    *,
+    total_timesteps: int,
+    seed: int = 0,
+    device: str = "auto",
+    controls: Controls | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> Trainer:
+    """Return what trains the agent there, with the arguments of `Trainer`."""
+    return agent_type(agent, env)(
+        agent,
+        env,
+        config,
+        total_timesteps=total_timesteps,
+        seed=seed,
+        device=device,
+        controls=controls,
+        env_kwargs=env_kwargs,
+    )
+
+
 def with_config(
-    agent: AnyAgent, config: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]
-) -> AnyAgent:
+    agent: Trainer, config: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]
+) -> Trainer:
     """Return the agent with the configuration that it shall have at its env_steps.
 
     Args:
@@ -141,18 +161,4 @@ def with_config(
     has = config_dict(agent.config)
     if all(has.get(name) == value for name, value in wanted.items()):
         return agent
-    if is_suite(agent.env):
-        from rltune.suite import SuiteAgent
-
-        assert isinstance(agent, SuiteAgent)
-        return agent.with_config(wanted)
-    return one_with_config(cast("OneAgent", agent), wanted)
-
-
-def one_with_config(agent: OneAgent, config: Mapping[str, Any]) -> OneAgent:
-    """Return the agent on a single environment with another configuration."""
-    from rltune.agents.agent import Agent
-
-    if not isinstance(agent, Agent):
-        raise UserError(f"{agent.algorithm_spec} can't change its hyperparameters as it trains")
-    return agent.with_config(config)
+    return agent.with_config(wanted)

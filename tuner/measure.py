@@ -26,8 +26,8 @@ from rltune.scales import environments
 from rltune.surroundings import split
 
 if TYPE_CHECKING:
-    from rltune.learners import AnyAgent
     from rltune.spec import SearchSpec
+    from rltune.trainer import Trainer
 
 SLICE = 64  # env_steps between two looks at the clock, where updates are more frequent
 WARM_UP_SHARE = 0.2  # of the seconds, for the steps before the first update
@@ -184,14 +184,14 @@ class _Run:
 
     def __init__(self, spec: SearchSpec, config: Mapping[str, Any]) -> None:
         from rltune.agents.controls import Controls
-        from rltune.learners import agent_type
+        from rltune.learners import make_trainer
 
         self.spec = spec
         # Of any length: the price is that of the whole budget.
         parts = split(config, spec.env_kwargs, spec.budget)
         self.env_kwargs = parts.env_kwargs
         self.config = parts.config
-        self.agent: AnyAgent = agent_type(spec.agent, spec.env)(
+        self.agent: Trainer = make_trainer(
             spec.agent,
             spec.env,
             parts.config,

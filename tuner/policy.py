@@ -21,7 +21,7 @@ from rltune.checkpoints import find_checkpoint, load_agent
 from rltune.scales import environments, is_suite
 
 if TYPE_CHECKING:
-    from rltune.learners import OneAgent
+    from rltune.trainer import SingleTrainer
 
 Array = NDArray[Any]
 
@@ -52,7 +52,7 @@ def load(
         agent.close()
         names = ", ".join(environments(agent.env))
         raise UserError(f"{path} has agents of several environments; give env, one of {names}")
-    return Policy(cast("OneAgent", agent), path)
+    return Policy(cast("SingleTrainer", agent), path)
 
 
 class Policy:
@@ -69,7 +69,7 @@ class Policy:
         observation_space, action_space: of one environment
     """
 
-    def __init__(self, agent: OneAgent, path: Path) -> None:
+    def __init__(self, agent: SingleTrainer, path: Path) -> None:
         self.agent = agent
         self.path = path
         made, _ = as_made(agent.env, env_kwargs=agent.env_kwargs)

@@ -408,6 +408,10 @@ class RLlibAgent:
         """Raise `UserError`: RLlib's networks can't be taken over."""
         raise UserError(f"{self.algorithm_spec} {NO_WEIGHTS}")
 
+    def with_config(self, config: Mapping[str, object]) -> RLlibAgent:
+        """Raise `UserError`: RLlib builds an algorithm anew for that."""
+        raise UserError(f"{self.algorithm_spec} can't change its hyperparameters as it trains")
+
     def go_on(self, controls: Controls) -> None:
         """Let other controls decide from now on; see `rltune.agents.Agent.go_on`."""
         if controls != self.controls:

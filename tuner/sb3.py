@@ -349,7 +349,7 @@ def updates(train_freq: int, gradient_steps: int, n_envs: int) -> tuple[int, int
 
 
 def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict[str, Any]:
-    from rltune.agents.encoders import NatureCNN
+    from rltune.agents.images import CNN_FEATURES
 
     # Our agents on images have hidden layers of their own behind them only as actor and critics.
     bare = env.images and agent in (*_ON_POLICY, "dqn")
@@ -358,7 +358,7 @@ def _policy_kwargs(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict
         "activation_fn": Code(_ACTIVATIONS[config["activation"]]),
     }
     if env.mixed:
-        found["features_extractor_kwargs"] = {"cnn_output_dim": NatureCNN.size}
+        found["features_extractor_kwargs"] = {"cnn_output_dim": CNN_FEATURES}
     if config["optimizer"] == "adam":
         found["optimizer_kwargs"] = {"eps": config["optimizer_eps"], **_betas(config)}
     elif agent != "a2c" or config["rms_alpha"] != _RMSPROP_ALPHA:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents import checkpoint
 from rltune.agents.agent import Chunk, Episode, Evaluation
@@ -17,7 +17,7 @@ from rltune.agents.eval_modes import GREEDY
 from rltune.scales import check_together, parse_suite, shares
 
 if TYPE_CHECKING:
-    from rltune.learners import OneAgent
+    from rltune.trainer import SingleTrainer
 
 
 class SuiteAgent:
@@ -52,7 +52,7 @@ class SuiteAgent:
         self.scales = parse_suite(env)
         self.extra: dict[str, Any] = {}
         parts = shares(int(total_timesteps), len(self.scales))
-        self.members: list[OneAgent] = [
+        self.members: list[SingleTrainer] = [
             one_agent_type(algorithm)(
                 algorithm, scale.env, config,
                 total_timesteps=share, seed=seed, device=device, controls=controls,
@@ -106,7 +106,7 @@ class SuiteAgent:
         """Whether there is nothing left to train."""
         return self.diverged is not None or all(member.finished for member in self.members)
 
-    def member(self, env: str) -> OneAgent:
+    def member(self, env: str) -> SingleTrainer:
         """Return the agent on one environment; UserError: it is none of them."""
         for one in self.members:
             if one.env == env:
@@ -178,9 +178,8 @@ class SuiteAgent:
 
     def with_config(self, config: Mapping[str, object]) -> SuiteAgent:
         """Let all go on with other hyperparameters; see `Agent.with_config`."""
-        from rltune.learners import one_with_config
-
-        self.members = [one_with_config(member, config) for member in self.members]
+        members = [member.with_config(config) for member in self.members]
+        self.members = cast("list[SingleTrainer]", members)
         return self
 
     @property

@@ -21,7 +21,7 @@ from rltune.masking import masked_text
 from rltune.objectives import metric_of, objective_of
 
 if TYPE_CHECKING:
-    from rltune.learners import AnyAgent
+    from rltune.trainer import Trainer
 
 TASK = "task"
 DEPOSIT = "deposit"
@@ -123,7 +123,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             sys.path.insert(0, self.task["import_path"])
         self.address = config.get(DEPOSIT)
         self.checkpoint = Checkpoint(self.task["checkpoint"], self.address)
-        self.agent: AnyAgent | None = None
+        self.agent: Trainer | None = None
         self.state = _State()
         self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
         self.may_end = False
@@ -183,9 +183,9 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self._save()
         return result
 
-    def _make_agent(self) -> AnyAgent:
+    def _make_agent(self) -> Trainer:
         from rltune.agents.controls import Controls
-        from rltune.learners import agent_type
+        from rltune.learners import agent_type, make_trainer
 
         task = self.task
         file = self.checkpoint.fetch()
@@ -199,7 +199,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             self.state = _State(**agent.extra)
             self.saved_steps = agent.env_steps
             return agent
-        agent = agent_type(task["agent"], task["env"])(
+        agent = make_trainer(
             task["agent"],
             task["env"],
             task["config"],
@@ -214,7 +214,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 agent.load_weights(weights)
         return agent
 
-    def _iterate(self, agent: AnyAgent) -> Result:
+    def _iterate(self, agent: Trainer) -> Result:
         task, state = self.task, self.state
         started, cpu_started = time.perf_counter(), time.process_time()
         before = agent.env_steps

@@ -23,7 +23,14 @@ from rltune.agents.waiting import Watch, on_stderr, silence
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
 from rltune.evaluating import explained, longest_episode
 from rltune.history import HistoryWriter
-from rltune.learners import agent_type, check_start, cut_off, learns_nothing, with_config
+from rltune.learners import (
+    agent_type,
+    check_start,
+    cut_off,
+    learns_nothing,
+    make_trainer,
+    with_config,
+)
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
 from rltune.scales import check_together, completed, is_suite
@@ -34,8 +41,8 @@ from rltune.train_progress import TrainProgress
 from rltune.untrusted import check_types, from_dict
 
 if TYPE_CHECKING:
-    from rltune.learners import AnyAgent, OneAgent
     from rltune.policy import Policy
+    from rltune.trainer import SingleTrainer, Trainer
 
 ROLE = "train"
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
@@ -188,9 +195,9 @@ def train(
         agent.close()
 
 
-def _new_agent(spec: TrainSpec, weights: Path | None) -> AnyAgent:
+def _new_agent(spec: TrainSpec, weights: Path | None) -> Trainer:
     """Return the agent of a training that begins, from these weights if there are some."""
-    agent = agent_type(spec.agent, spec.env)(
+    agent = make_trainer(
         spec.agent,
         spec.env,
         spec.config,
@@ -253,7 +260,7 @@ def resume_training(
             agent.close()
 
 
-def _nothing_left(run: RunDir, agent: AnyAgent) -> UserError:
+def _nothing_left(run: RunDir, agent: Trainer) -> UserError:
     if agent.diverged:
         return UserError(f"the training {run.name!r} can't go on: it diverged, {agent.diverged}")
     done, total = agent.env_steps, agent.total_timesteps
@@ -270,11 +277,11 @@ def _nothing_left(run: RunDir, agent: AnyAgent) -> UserError:
     )
 
 
-def check_target(agent: AnyAgent, target: float) -> None:
+def check_target(agent: Trainer, target: float) -> None:
     """Raise `UserError` for a target that can't be reached, or has been."""
     if is_suite(agent.env):
         check_together(Controls(target_reward=target), None)
-    mean = cast("OneAgent", agent).monitor.mean_reward
+    mean = cast("SingleTrainer", agent).monitor.mean_reward
     if not math.isfinite(target):
         raise UserError(f"--target-reward must be a number, not {target}")
     if mean is not None and target <= mean:
@@ -284,7 +291,7 @@ def check_target(agent: AnyAgent, target: float) -> None:
 
 
 def _extended(
-    spec: TrainSpec, agent: AnyAgent, total_timesteps: int | None, target: float | None
+    spec: TrainSpec, agent: Trainer, total_timesteps: int | None, target: float | None
 ) -> TrainSpec:
     """Return what goes on: with a new length or target, without the rule that has ended it.
 
@@ -305,7 +312,7 @@ def _extended(
     return dataclasses.replace(spec, total_timesteps=total, controls=controls)
 
 
-def _last_agent(run: RunDir, spec: TrainSpec) -> AnyAgent:
+def _last_agent(run: RunDir, spec: TrainSpec) -> Trainer:
     """Return the agent of the last checkpoint, or a new one if there is none yet."""
     last = run.path / "checkpoints" / LAST
     if last.exists():
@@ -342,7 +349,7 @@ def resume(
 class _Training:
     """Trains an agent to its end, iteration by iteration, and records each."""
 
-    def __init__(self, run: RunDir, spec: TrainSpec, agent: AnyAgent, plain: bool) -> None:
+    def __init__(self, run: RunDir, spec: TrainSpec, agent: Trainer, plain: bool) -> None:
         self.run_dir = run
         self.spec = spec
         self.agent = agent

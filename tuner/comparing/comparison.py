@@ -85,8 +85,8 @@ class OverAll:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What `compare` returns.
+class ComparisonData:
+    """A comparison: what was compared, and what follows.
 
     Attributes:
         metric, objective, until: what was compared, see `compare`
@@ -114,6 +114,25 @@ class Comparison:
         """All labels, in an order that is the same for all figures."""
         return list(dict.fromkeys(one.label for one in self.entries))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON; a number that is not finite becomes null."""
+        return json_dict(
+            {
+                "metric": self.metric,
+                "objective": self.objective,
+                "until": self.until,
+                "environments": [_plain(one) for one in self.environments],
+                "overall": None if self.overall is None else _plain_overall(self.overall),
+                "sentences": self.sentences,
+                "warnings": self.warnings,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(ComparisonData):
+    """What `compare` returns."""
+
     def write(self, folder: str | os.PathLike[str], *, axis: str = "env_steps") -> Path:
         """Write index.html, a PNG of each figure and summary.md, and return the page.
 
@@ -128,20 +147,6 @@ class Comparison:
         from rltune.reporting.report import write
 
         return write(page_of(self, axis), Path(folder).expanduser(), flag="--out")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain JSON; a number that is not finite becomes null."""
-        return json_dict(
-            {
-                "metric": self.metric,
-                "objective": self.objective,
-                "until": self.until,
-                "environments": [_plain(one) for one in self.environments],
-                "overall": None if self.overall is None else _plain_overall(self.overall),
-                "sentences": self.sentences,
-                "warnings": self.warnings,
-            }
-        )
 
 
 def compare(

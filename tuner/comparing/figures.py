@@ -15,7 +15,7 @@ from rltune.reporting.charts import COLOURS, Chart, Panel, Series
 from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
 
 if TYPE_CHECKING:
-    from rltune.comparing.comparison import Comparison, Pair
+    from rltune.comparing.comparison import ComparisonData, Pair
     from rltune.stats import Estimate
 
 AXES = ("env_steps", "time")
@@ -23,7 +23,7 @@ NONE: dict[str, float] = {}
 METRICS = {EVALUATION: "return of an evaluation", TRAINING: "return of training episodes"}
 
 
-def charts(found: Comparison, axis: str = "env_steps") -> list[Chart]:
+def charts(found: ComparisonData, axis: str = "env_steps") -> list[Chart]:
     """Return the figures that the comparison carries, in the page's order."""
     made = [
         scores(found),
@@ -111,7 +111,7 @@ def curves(
     return Chart("curves", "Learning curves", says, panels, columns=_columns(panels), height=340)
 
 
-def scores(found: Comparison) -> Chart:
+def scores(found: ComparisonData) -> Chart:
     """Every seed's score with the interval of their mean, on each environment."""
     panels = []
     for one in found.environments:
@@ -136,7 +136,7 @@ def scores(found: Comparison) -> Chart:
                  height=130 + 34 * most)  # fmt: skip
 
 
-def aggregates(found: Comparison) -> Chart | None:
+def aggregates(found: ComparisonData) -> Chart | None:
     """The statistics over all environments."""
     overall = found.overall
     if overall is None:
@@ -154,7 +154,7 @@ def aggregates(found: Comparison) -> Chart | None:
                  height=130 + 34 * len(overall.rows))  # fmt: skip
 
 
-def profiles(found: Comparison) -> Chart | None:
+def profiles(found: ComparisonData) -> Chart | None:
     """Which part of the runs scores above what."""
     overall = found.overall
     if overall is None:
@@ -171,7 +171,7 @@ def profiles(found: Comparison) -> Chart | None:
     return Chart("profile", "Performance profiles", says, [panel], height=380)
 
 
-def improvements(found: Comparison) -> Chart | None:
+def improvements(found: ComparisonData) -> Chart | None:
     """How probably a run of one scores above a run of the other."""
     rows: list[tuple[str, dict[str, float], Estimate]] = []
     if found.overall is None:
@@ -196,7 +196,7 @@ def improvements(found: Comparison) -> Chart | None:
                  height=200 + 30 * len(rows))  # fmt: skip
 
 
-def _on_each(found: Comparison, pair: Pair) -> dict[str, float]:
+def _on_each(found: ComparisonData, pair: Pair) -> dict[str, float]:
     """Return the probability on each of the environments that count, by what the page says."""
     overall, each = found.overall, {}
     for one in found.environments:

@@ -6,14 +6,14 @@ import math
 
 from rltune.aggregates import STATISTICS
 from rltune.comparing import text
-from rltune.comparing.comparison import Comparison, OnOne, OverAll
+from rltune.comparing.comparison import ComparisonData, OnOne, OverAll
 from rltune.comparing.figures import charts
 from rltune.formats import interval, plural, points, score
 from rltune.reporting.page import Column, Page, Row, Table
 from rltune.stats import significance
 
 
-def page_of(found: Comparison, axis: str = "env_steps") -> Page:
+def page_of(found: ComparisonData, axis: str = "env_steps") -> Page:
     """Return the page of a comparison."""
     tables = [] if found.overall is None else [overall_table(found.overall, found)]
     tables += [scores_table(one, number) for number, one in enumerate(found.environments)]
@@ -65,7 +65,7 @@ def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
     )
 
 
-def overall_table(overall: OverAll, found: Comparison) -> Table:
+def overall_table(overall: OverAll, found: ComparisonData) -> Table:
     """Return the aggregates, a row per statistic and label."""
     columns = [Column("", number=False), Column("", number=False), Column("value"),
                Column("95 % interval")]  # fmt: skip
@@ -81,7 +81,7 @@ def overall_table(overall: OverAll, found: Comparison) -> Table:
     return Table("overall", f"Over {plural(len(overall.envs), 'environment')}", columns, rows, note)
 
 
-def pairs_table(found: Comparison, *, narrow: bool = False) -> Table | None:
+def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
     """Return how probably a run of the one scores above a run of the other.
 
     ``narrow`` leaves single environments out where there is the mean over several.
@@ -123,7 +123,7 @@ def pairs_table(found: Comparison, *, narrow: bool = False) -> Table | None:
     return Table("pairs", "Probability of improvement", columns, rows, note)
 
 
-def trainings_table(found: Comparison) -> Table:
+def trainings_table(found: ComparisonData) -> Table:
     """Return a row per training."""
     columns = [Column("entry", number=False), Column("environment", number=False),
                Column("training", number=False), Column("seed"), Column("score"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 from rltune.comparing import text
-from rltune.comparing.comparison import Comparison
+from rltune.comparing.comparison import ComparisonData
 from rltune.comparing.page import overall_table, pairs_table, scores_table
 from rltune.formats import plural
 from rltune.reporting.page import Table
 from rltune.show import Sheet, make_console, plain_table
 
 
-def show(found: Comparison, *, plain: bool = False, console: Console | None = None) -> None:
+def show(found: ComparisonData, *, plain: bool = False, console: Console | None = None) -> None:
     """Print what follows, what weakens it, and the tables; ``plain`` without colours."""
     sheet = Sheet(console or make_console(plain))
     trainings = sum(len(one.trainings) for one in found.entries)

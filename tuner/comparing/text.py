@@ -12,13 +12,13 @@ from rltune.objectives import describe, parse_objective
 from rltune.stats import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:
-    from rltune.comparing.comparison import Comparison, OnOne, OverAll, Row
+    from rltune.comparing.comparison import ComparisonData, OnOne, OverAll, Row
 
 LIKE = 0.05  # budgets that differ by less than this part are alike
 SHARE = 0.1  # and so are windows of evaluations whose begins differ by less, in parts of a training
 
 
-def measured(comparison: Comparison) -> str:
+def measured(comparison: ComparisonData) -> str:
     """Return what a score is, in words."""
     what = {EVALUATION: "return", TRAINING: "return of training episodes"}
     name = what.get(comparison.metric, comparison.metric)
@@ -26,7 +26,7 @@ def measured(comparison: Comparison) -> str:
     return f"{name}, {describe(comparison.objective)}{at}"
 
 
-def sentences(comparison: Comparison) -> list[str]:
+def sentences(comparison: ComparisonData) -> list[str]:
     """Return who is ahead, over all environments first."""
     found = [] if comparison.overall is None else _over_all(comparison.overall)
     return found + [_on_one(one) for one in comparison.environments]
@@ -100,7 +100,7 @@ def _on_one(one: OnOne) -> str:
 # ------------------------------------------------------------------------------- what weakens it
 
 
-def warnings(comparison: Comparison) -> list[str]:
+def warnings(comparison: ComparisonData) -> list[str]:
     """Return what weakens the comparison, the gravest first."""
     found: list[str] = []
     for one in comparison.environments:
@@ -178,7 +178,7 @@ def _budgets(one: OnOne, until: float | None) -> list[str]:
     return found
 
 
-def _windows(one: OnOne, comparison: Comparison) -> list[str]:
+def _windows(one: OnOne, comparison: ComparisonData) -> list[str]:
     """Say when a score averages over parts of trainings that differ much."""
     kind, n = parse_objective(comparison.objective)
     if kind != "last" or n == 1:
@@ -198,7 +198,7 @@ def _begin(row: Row, n: int, until: float | None) -> Sequence[float]:
     return [steps[-n:][0] / steps[-1] for steps in curves if len(steps)] or [1.0]
 
 
-def _measures(comparison: Comparison) -> list[str]:
+def _measures(comparison: ComparisonData) -> list[str]:
     others = dict.fromkeys(
         entry.label
         for entry in comparison.entries
@@ -213,7 +213,7 @@ def _measures(comparison: Comparison) -> list[str]:
     ]
 
 
-def _environments(comparison: Comparison) -> list[str]:
+def _environments(comparison: ComparisonData) -> list[str]:
     """Say what the comparison over environments leaves out, or why there is none."""
     environments, overall = comparison.environments, comparison.overall
     if len(environments) < 2:
