@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltune.agents.config import NETWORK_FIELDS, Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
@@ -18,13 +18,14 @@ from rltune.space_checks import (
     start_error,
     unreachable,
 )
-from rltune.space_reader import Start
+from rltune.space_core import Start
 from rltune.surroundings import Searchable
 from rltune.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
-    from rltune.space import Space
+    from rltune.space_core import SpaceCore
 
+SpaceT = TypeVar("SpaceT", bound="SpaceCore")
 # Hyperparameters that are seldom worth a search unless somebody asks for it.
 SELDOM_SEARCHED = {
     "activation",
@@ -62,7 +63,7 @@ def own_parts(hyperparameters: Mapping[str, Hyperparameter]) -> dict[str, Any]:
 # -- an agent's names and types
 
 
-def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+def bind(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
     """See `Space.checked_against`."""
     known = Searchable(known)
     space = _with_unsaid(_renamed(space, known), known)
@@ -92,7 +93,7 @@ def bind(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     return space
 
 
-def _check_model_files(space: Space, known: Mapping[str, Hyperparameter]) -> None:
+def _check_model_files(space: SpaceCore, known: Mapping[str, Hyperparameter]) -> None:
     """Refuse to search what a model file says: every trial with another value would fail."""
     given = [
         name
@@ -107,7 +108,7 @@ def _check_model_files(space: Space, known: Mapping[str, Hyperparameter]) -> Non
             )
 
 
-def _located(space: Space, path: KeyPath, function: Any, *arguments: Any) -> Any:
+def _located(space: SpaceCore, path: KeyPath, function: Any, *arguments: Any) -> Any:
     """Call the function; its error gets the place in the file."""
     try:
         return function(*arguments)
@@ -115,7 +116,7 @@ def _located(space: Space, path: KeyPath, function: Any, *arguments: Any) -> Any
         raise space.source.error(path, str(failure)) from None
 
 
-def _renamed(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+def _renamed(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
     """The space under the agent's own names."""
     names: dict[str, str] = {}  # as written -> ours
 
@@ -157,12 +158,12 @@ def _renamed(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     )
 
 
-def _used(space: Space) -> set[str]:
+def _used(space: SpaceCore) -> set[str]:
     """The names in the expressions."""
     return set().union(*(e.names for e in (*space.derived.values(), *space.constraints)))
 
 
-def _with_unsaid(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+def _with_unsaid(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
     """Give the hyperparameters that only expressions name the agent's defaults."""
     said = {*space.fixed, *space.dimensions, *space.derived}
     unsaid = [name for name in known if name in _used(space) - said]
@@ -170,7 +171,7 @@ def _with_unsaid(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
     return replace(space, fixed={**space.fixed, **defaults})
 
 
-def _without_auxiliaries(space: Space, known: Mapping[str, Hyperparameter]) -> Space:
+def _without_auxiliaries(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
     """Put the derived values that are no hyperparameters into the expressions that use them."""
     used = _used(space)
     texts: dict[str, str] = {}
@@ -194,7 +195,7 @@ def _without_auxiliaries(space: Space, known: Mapping[str, Hyperparameter]) -> S
 # -- the command line
 
 
-def override(space: Space, overrides: Mapping[str, Any]) -> Space:
+def override(space: SpaceT, overrides: Mapping[str, Any]) -> SpaceT:
     """See `Space.with_overrides`."""
     fixed, dimensions = dict(space.fixed), dict(space.dimensions)
     frozen = set()
@@ -219,7 +220,7 @@ def override(space: Space, overrides: Mapping[str, Any]) -> Space:
     return space
 
 
-def held(space: Space, start: Start, lost: Collection[str]) -> Start | None:
+def held(space: SpaceCore, start: Start, lost: Collection[str]) -> Start | None:
     """The start without lost and inactive values; None when it is no start any more."""
     values = {name: value for name, value in start.values.items() if name not in lost}
     active = space.active(values)
@@ -228,7 +229,7 @@ def held(space: Space, start: Start, lost: Collection[str]) -> Start | None:
     return trimmed if values and start_error(space, trimmed) is None else None
 
 
-def _without_dead(space: Space) -> Space:
+def _without_dead(space: SpaceT) -> SpaceT:
     """Drop the dimensions whose condition can't come true, and what is computed from them."""
     dimensions = {}
     for name, dimension in space.dimensions.items():

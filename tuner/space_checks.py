@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import CONTINUOUS, same, show
 from rltune.expressions import Expression
-from rltune.space_reader import Start
+from rltune.space_core import Start
 from rltune.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
-    from rltune.space import Space
+    from rltune.space_core import SpaceCore
 
 
-def check(space: Space) -> None:
+def check(space: SpaceCore) -> None:
     """Raise a UserError when the parts of the space don't go together."""
     for name in space.dimensions:
         for other, part in (("fixed", space.fixed), ("derived", space.derived)):
@@ -37,7 +37,7 @@ def check(space: Space) -> None:
             raise space.source.error(path, wrong[1])
 
 
-def _check_conditions(space: Space) -> None:
+def _check_conditions(space: SpaceCore) -> None:
     for name, dimension in space.dimensions.items():
         for parent, wanted in dimension.when.items():
             path = ("space", name, "when", parent)
@@ -67,7 +67,7 @@ def _check_conditions(space: Space) -> None:
         raise _cycle(error, "space", "the conditions", space.source) from None
 
 
-def check_names(space: Space, hyperparameters: Iterable[str] = ()) -> None:
+def check_names(space: SpaceCore, hyperparameters: Iterable[str] = ()) -> None:
     """Raise a UserError when an expression uses a name that nothing has a value for.
 
     Args:
@@ -81,7 +81,7 @@ def check_names(space: Space, hyperparameters: Iterable[str] = ()) -> None:
             raise space.source.error(path, f"{expression.text!r}: {error}")
 
 
-def places(space: Space) -> Iterator[tuple[KeyPath, Expression]]:
+def places(space: SpaceCore) -> Iterator[tuple[KeyPath, Expression]]:
     """The expressions of a space, and where they stand."""
     for name, expression in space.derived.items():
         yield expression.place or ("derived", name), expression
@@ -89,7 +89,7 @@ def places(space: Space) -> Iterator[tuple[KeyPath, Expression]]:
         yield constraint.place or ("constraints", i), constraint
 
 
-def check_reach(space: Space) -> None:
+def check_reach(space: SpaceCore) -> None:
     """Raise a UserError when something in the space can never be, in an agent's types."""
     for name, dimension in space.dimensions.items():
         if parent := unreachable(space, [name]):
@@ -106,7 +106,7 @@ def check_reach(space: Space) -> None:
             )
 
 
-def unreachable(space: Space, names: Iterable[str]) -> str:
+def unreachable(space: SpaceCore, names: Iterable[str]) -> str:
     """The name that would need a value that it never has for all of ``names`` to be there."""
     asked: dict[str, list[Any]] = {}
     todo, seen = list(names), set[str]()
@@ -126,7 +126,7 @@ def unreachable(space: Space, names: Iterable[str]) -> str:
     return ""
 
 
-def can_be(space: Space, name: str, value: Any) -> bool:
+def can_be(space: SpaceCore, name: str, value: Any) -> bool:
     """Whether a sample may be exactly the value, which no point of a continuous range ever is."""
     if name in space.fixed:
         return same(space.fixed[name], value)
@@ -134,14 +134,14 @@ def can_be(space: Space, name: str, value: Any) -> bool:
     return bool(dimension and dimension.kind not in CONTINUOUS and dimension.contains(value))
 
 
-def _check_order(space: Space) -> None:
+def _check_order(space: SpaceCore) -> None:
     try:
         _ = space.derived_order
     except graphlib.CycleError as error:
         raise _cycle(error, "derived", "the derived values", space.source) from None
 
 
-def start_error(space: Space, start: Start) -> tuple[str, str] | None:
+def start_error(space: SpaceCore, start: Start) -> tuple[str, str] | None:
     """What is wrong with a start: the key (empty: the whole) and a sentence; None: nothing."""
     active = space.active(start.values)
     for name in start.values:

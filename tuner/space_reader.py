@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,11 @@ from rltune.agents.errors import UserError, unknown
 from rltune.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
 from rltune.expressions import Expression
 from rltune.recipes import as_recipe
+from rltune.space_core import Start
 from rltune.surroundings import is_surrounding
 from rltune.yaml_lines import KeyPath, Source, read_yaml
 
 KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
-
-
-@dataclass(frozen=True)
-class Start:
-    """A known-good configuration to try first.
-
-    ``values`` may leave the searched ranges. ``env`` lists the environments that it is meant for;
-    empty: any.
-    """
-
-    values: dict[str, Any]
-    name: str = ""
-    env: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in the language of the search-space files."""
-        head: dict[str, Any] = {"name": self.name} if self.name else {}
-        if self.env:
-            head["env"] = self.env[0] if len(self.env) == 1 else list(self.env)
-        return {**head, **self.values}
 
 
 def read_parts(data: object, source: Source) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rltune.agents.errors import UserError
 from rltune.scales import is_suite
 
 if TYPE_CHECKING:
-    from rltune.space import Space
+    from rltune.space_core import SpaceCore
 
 ENV = "env."
 LENGTH = "total_timesteps"
@@ -99,7 +99,7 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
     return Parts(own, {**env_kwargs, **ours}, int(config.get(LENGTH, budget)))
 
 
-def check(space: Space, env: str, budget: int) -> None:
+def check(space: SpaceCore, env: str, budget: int) -> None:
     """Raise `UserError` where such a name can't be searched, or fixed, here."""
     names = [name for name in (*space.dimensions, *space.fixed) if is_surrounding(name)]
     if is_suite(env) and any(name != LENGTH for name in names):
@@ -117,7 +117,7 @@ def check(space: Space, env: str, budget: int) -> None:
         )
 
 
-def defaults(space: Space, env: str) -> dict[str, Any]:
+def defaults(space: SpaceCore, env: str) -> dict[str, Any]:
     """Return what an agent has by default of the surroundings that are searched.
 
     An argument of the environment has its constructor's default, where that can be read; the length
