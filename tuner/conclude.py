@@ -13,7 +13,7 @@ from rltune.checkpoints import copy_to_use, kept_weights
 from rltune.front import Front, make_front, seed_of
 from rltune.history import read_history
 from rltune.lineage import lineage
-from rltune.pbt import NAMES
+from rltune.pbt import POPULATIONS
 from rltune.reasons import TIME_LIMIT
 from rltune.samplers import check_options
 from rltune.tournament import Tournament, is_reference, pick_finalists
@@ -171,7 +171,7 @@ def _circumstances(
         full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
         # Of a population, nothing is left to the sampler but its beginning.
         sampled_trials=None
-        if spec.scheduler in NAMES
+        if spec.scheduler in POPULATIONS
         else sum(not is_reference(trial.origin) for trial in ended),
         startup_trials=0 if spec.warm_start else sampler.get("n_startup_trials", 0),
         sampler=spec.sampler,

@@ -23,7 +23,7 @@ from rltune.bounds import most_env_steps
 from rltune.clock import Clock
 from rltune.costs import CostModel
 from rltune.measure import Cost, Measurement, Meter
-from rltune.pbt import NAMES, rungs_of
+from rltune.pbt import POPULATIONS, rungs_of
 
 if TYPE_CHECKING:
     from rltune.records import Start
@@ -301,7 +301,7 @@ class _Plays:
         """Return env_steps, wall and cpu seconds, and re-trainings of one search."""
         spec, n_starts = self.spec, min(len(self.own), trials)
         options = (spec.scheduler, spec.budget, spec.scheduler_options)
-        scheduler = NoScheduler() if spec.scheduler in NAMES else make_scheduler(*options)
+        scheduler = NoScheduler() if spec.scheduler in POPULATIONS else make_scheduler(*options)
         plan, clock = spec.seed_plan(rungs_of(spec)), Clock.of(spec)
         drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
         full = np.concatenate([self.own[:n_starts], drawn])

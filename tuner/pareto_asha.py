@@ -73,7 +73,7 @@ class ParetoASHA(ASHA):
         return f"{place}, not in the best {self._share()} of {len(everyone)}"
 
 
-def make_scheduler(spec: SearchSpec, others: Others) -> Scheduler:
+def make_pareto_scheduler(spec: SearchSpec, others: Others) -> Scheduler:
     """Return the scheduler of a search with several objectives (`against.check` has passed)."""
     if spec.scheduler == "none":
         return NoScheduler()

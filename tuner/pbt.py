@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rltune.spec import SearchSpec
     from rltune.study import SearchStudy
 
-NAMES = ("pbt", "pb2")
+POPULATIONS = ("pbt", "pb2")
 DEFAULT_POPULATION = 8
 MAX_TRIES = 100  # changes that break a constraint before a member keeps its parent's values
 # A change: a factor on a logarithmic scale, a part of the range on a linear one.
@@ -363,13 +363,15 @@ def rungs_of(spec: SearchSpec) -> list[int]:
     Raises:
         UserError: there is no such scheduler or option.
     """
-    if spec.scheduler in NAMES:
+    if spec.scheduler in POPULATIONS:
         return [*pauses(spec), spec.budget]
     scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
     return [rung.budget for rung in scheduler.table()]
 
 
-def check(spec: SearchSpec, space: Space, config_class: type[Any], n_starts: int) -> None:
+def check_population(
+    spec: SearchSpec, space: Space, config_class: type[Any], n_starts: int
+) -> None:
     """Find the mistakes that would show up only after a while.
 
     Args:

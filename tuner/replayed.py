@@ -20,7 +20,7 @@ from rltune.agents.errors import UserError
 from rltune.asha import FOR_SEVERAL, Rung, Scheduler, make_scheduler
 from rltune.clock import Clock
 from rltune.objectives import metric_of, objective_of
-from rltune.pbt import NAMES, rungs_of
+from rltune.pbt import POPULATIONS, rungs_of
 from rltune.runs import RunReader, read_run
 from rltune.seeds import Entrant, SeedNoise, judged
 from rltune.spec import SearchSpec
@@ -125,7 +125,7 @@ def replay(
         judge = make_scheduler(scheduler, spec.budget, options)
     elif scheduler in FOR_SEVERAL:
         own = replace(spec, scheduler=scheduler, scheduler_options=options)
-        judge = pareto_asha.make_scheduler(own, others)
+        judge = pareto_asha.make_pareto_scheduler(own, others)
     else:
         raise UserError(
             f"{scheduler!r} compares one number only; a search with several objectives can be "
@@ -185,7 +185,7 @@ def searched(
         raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
     spec = SearchSpec.from_dict(recorded.spec)
     for name in (scheduler, spec.scheduler):
-        if name in NAMES:
+        if name in POPULATIONS:
             raise UserError(
                 f"{name} can't be replayed: it changes what trials are trained with, so with or "
                 "without it the recorded evaluations would have been others."

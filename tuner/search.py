@@ -116,7 +116,7 @@ class Search:
         surroundings.check(choice.space, env, budget)
         chosen = replace(choice.space, budget=budget)
         self.space = _written_out(chosen, self.config_class)
-        if options.get("scheduler") in pbt.NAMES:
+        if options.get("scheduler") in pbt.POPULATIONS:
             trials = pbt.members(options.get("scheduler_options", {}), trials)
         elif trials is None and time_limit is None:
             trials = DEFAULT_TRIALS
@@ -149,8 +149,8 @@ class Search:
 
         drawn = self.space.resolve(self.space.sample(np.random.default_rng(self.spec.seed)))
         check(self.spec, self.space, [self.starts[0].config, full_config(self.config_class, drawn)])
-        if self.spec.scheduler in pbt.NAMES:
-            pbt.check(self.spec, self.space, self.config_class, len(self.starts))
+        if self.spec.scheduler in pbt.POPULATIONS:
+            pbt.check_population(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path, self.storage_uri = split_storage(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
@@ -209,7 +209,7 @@ def resume(
         UserError: the path is no search, or another process drives it.
     """
     from rltune.learners import config_class
-    from rltune.pbt import NAMES
+    from rltune.pbt import POPULATIONS
 
     started = time.time()
     run = RunDir.open(fetched(path))
@@ -231,7 +231,7 @@ def resume(
     changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     _check_test_seeds(run, spec.test_seeds, test_seeds)
     spec = replace(spec, **changes)
-    if spec.scheduler in NAMES and "trials" in changes:
+    if spec.scheduler in POPULATIONS and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     # Modules are those of the user who resumes: run.yaml may name anybody's folder.
     spec = replace(spec, import_path=os.getcwd())
@@ -410,7 +410,7 @@ def drive(
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
     from rltune.optuna_log import silent_log
-    from rltune.pbt import NAMES, make_population, rungs_of
+    from rltune.pbt import POPULATIONS, make_population, rungs_of
     from rltune.replayed import training_returns
     from rltune.samplers import open_study
     from rltune.screen import LiveScreen
@@ -439,8 +439,8 @@ def drive(
             others.restore({t.number: t.other_intermediate for t in study.trials()})
             scheduler: Scheduler
             if spec.against:
-                scheduler = pareto_asha.make_scheduler(spec, others)
-            elif spec.scheduler in NAMES:
+                scheduler = pareto_asha.make_pareto_scheduler(spec, others)
+            elif spec.scheduler in POPULATIONS:
                 scheduler = make_population(spec, space, config_class, study, run)
             else:
                 scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
@@ -538,7 +538,7 @@ def _spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
     usual = SearchSpec.evaluations, SearchSpec.eval_episodes
     if not options.keys() & {"evaluations", "eval_episodes"}:
         evaluations, episodes = affordable(budget, longest, *usual)
-        if options.get("scheduler") in pbt.NAMES:  # pauses where it evaluates
+        if options.get("scheduler") in pbt.POPULATIONS:  # pauses where it evaluates
             evaluations = SearchSpec.evaluations
         options.update(evaluations=evaluations, eval_episodes=episodes)
     now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])
