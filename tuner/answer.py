@@ -35,17 +35,6 @@ from rltune.stats import (
 )
 from rltune.surroundings import split
 
-__all__ = [
-    "Answer",
-    "Circumstances",
-    "Finalist",
-    "Ranked",
-    "build_answer",
-    "label",
-    "retrain_command",
-    "tuning_quality",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
@@ -164,7 +153,7 @@ class Answer:
 
 def build_answer(
     finalists: Iterable[Finalist | Mapping[str, Any]],
-    circumstances: Circumstances = Circumstances(),
+    circumstances: Circumstances | None = None,
 ) -> Answer:
     """Rank the finalists by their test scores and say which one to use.
 
@@ -172,6 +161,7 @@ def build_answer(
     known-good settings unless something is ahead of those, and only then the search's own best.
     Whether that is beyond chance, ``better_than_default`` says.
     """
+    circumstances = circumstances or Circumstances()
     everyone = [one if isinstance(one, Finalist) else _finalist(one) for one in finalists]
     entries = [one for one in everyone if one.seeds]
     left = sorted((one for one in everyone if not one.seeds), key=tuning_quality, reverse=True)

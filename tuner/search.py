@@ -93,9 +93,9 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
-        from rltune import pbt
         from rltune.earlier import read_earlier
         from rltune.learners import config_class
+        from rltune.pbt import POPULATIONS, check_population, members
 
         _check_paths(space, name, storage_path)
         self.started = time.time()
@@ -116,8 +116,8 @@ class Search:
         surroundings.check(choice.space, env, budget)
         chosen = replace(choice.space, budget=budget)
         self.space = _written_out(chosen, self.config_class)
-        if options.get("scheduler") in pbt.POPULATIONS:
-            trials = pbt.members(options.get("scheduler_options", {}), trials)
+        if options.get("scheduler") in POPULATIONS:
+            trials = members(options.get("scheduler_options", {}), trials)
         elif trials is None and time_limit is None:
             trials = DEFAULT_TRIALS
         if isinstance(time_limit, str):
@@ -149,8 +149,8 @@ class Search:
 
         drawn = self.space.resolve(self.space.sample(np.random.default_rng(self.spec.seed)))
         check(self.spec, self.space, [self.starts[0].config, full_config(self.config_class, drawn)])
-        if self.spec.scheduler in pbt.POPULATIONS:
-            pbt.check_population(self.spec, self.space, self.config_class, len(self.starts))
+        if self.spec.scheduler in POPULATIONS:
+            check_population(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path, self.storage_uri = split_storage(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
@@ -396,7 +396,6 @@ def drive(
     nodes: Nodes | None = None,
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
-    from rltune import pareto_asha
     from rltune.answer_text import label
     from rltune.asha import make_scheduler
     from rltune.by_hand import StopRequests
@@ -410,6 +409,7 @@ def drive(
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
     from rltune.optuna_log import silent_log
+    from rltune.pareto_asha import make_pareto_scheduler
     from rltune.pbt import POPULATIONS, make_population, rungs_of
     from rltune.replayed import training_returns
     from rltune.samplers import open_study
@@ -439,7 +439,7 @@ def drive(
             others.restore({t.number: t.other_intermediate for t in study.trials()})
             scheduler: Scheduler
             if spec.against:
-                scheduler = pareto_asha.make_pareto_scheduler(spec, others)
+                scheduler = make_pareto_scheduler(spec, others)
             elif spec.scheduler in POPULATIONS:
                 scheduler = make_population(spec, space, config_class, study, run)
             else:
@@ -532,13 +532,13 @@ def drive(
 
 def _spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
     """Choose the evaluations where nobody has; return what is to be said of them."""
-    from rltune import pbt
+    from rltune.pbt import POPULATIONS
 
     longest = longest_episode(env, options.get("env_kwargs"))
     usual = SearchSpec.evaluations, SearchSpec.eval_episodes
     if not options.keys() & {"evaluations", "eval_episodes"}:
         evaluations, episodes = affordable(budget, longest, *usual)
-        if options.get("scheduler") in pbt.POPULATIONS:  # pauses where it evaluates
+        if options.get("scheduler") in POPULATIONS:  # pauses where it evaluates
             evaluations = SearchSpec.evaluations
         options.update(evaluations=evaluations, eval_episodes=episodes)
     now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])
