@@ -19,7 +19,8 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.own_code import place_in_own_code
 from rltune.agents.waiting import PATIENCE, silence
-from rltune.answer import label, tuning_quality
+from rltune.answer import tuning_quality
+from rltune.answer_text import label
 from rltune.by_hand import reason as by_hand
 from rltune.checkpoints import WEIGHTS
 from rltune.clock import Clock

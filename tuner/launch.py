@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from rltune import cluster
 from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.capacity import Resources, Room
+from rltune.cluster import CLIENT, Nodes, find, travelling
 from rltune.deposit import Address, open_deposit
 from rltune.masking import masked_text
 from rltune.trainable import DEPOSIT, PAYLOAD, SILENCE, TASK, AgentTrainable, Failure, Result, Task
@@ -105,7 +105,7 @@ def ray_session(
     owned = not ray.is_initialized()
     mode = os.environ.get("RAY_AUTH_MODE")
     if owned:
-        _connect(cluster.find(address), quiet, code)
+        _connect(find(address), quiet, code)
         _protect_token()
     if quiet:
         _silence()
@@ -127,10 +127,10 @@ def _connect(address: str | None, quiet: bool, code: Path | None) -> None:
     if address is not None:
         environment: dict[str, Any] = {"env_vars": dict(_TUNE_ENVIRONMENT)}
         if code is not None and IN_JOB not in os.environ:  # what a job brought is there already
-            environment |= cluster.travelling(code)
+            environment |= travelling(code)
         options = {"address": address, "runtime_env": environment}
     # Behind ray://, the server forks a process for each client, which at times hangs at once.
-    attempts = 3 if address is not None and address.startswith(cluster.CLIENT) else 1
+    attempts = 3 if address is not None and address.startswith(CLIENT) else 1
     for attempt in range(1, attempts + 1):
         try:
             with warnings.catch_warnings():
@@ -209,7 +209,7 @@ def run_jobs(
     room: Room,
     retries: int,
     quiet: bool = True,
-    nodes: cluster.Nodes | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Run the source's jobs on Ray Tune until it is exhausted or wants to stop.
 
@@ -268,7 +268,7 @@ def _stay_here(scratch: str) -> None:
         storage._get_ray_train_session_dir = lambda: scratch
 
 
-def _make_watch(room: Room, nodes: cluster.Nodes | None) -> Callable[[Source], None]:
+def _make_watch(room: Room, nodes: Nodes | None) -> Callable[[Source], None]:
     """Return what tells the source every few seconds of nodes that have joined or left."""
     known, due = room.slots(), time.monotonic() + WATCH_EVERY
 

@@ -59,9 +59,9 @@ def check_fit(
     ``has_data`` says whether what RLlib's offline algorithms learn from lies on this machine.
     """
     if agent.startswith(RLLIB):
-        from rltune import rllib
+        from rltune.rllib import check_fit as check_theirs
 
-        rllib.check_fit(agent, env, configs, env_kwargs, has_data=has_data)
+        check_theirs(agent, env, configs, env_kwargs, has_data=has_data)
     else:
         from rltune.agents.fit import check_fit as check_ours
 

@@ -105,12 +105,12 @@ def test_a_wrong_address_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     port = unused_port()
-    run = "run ppo --env CartPole-v1 --budget 100 --trials 1 --wandb off --name dead --given"
+    run = "run ppo --env CartPole-v1 --budget 100 --trials 1 --wandb off --name dead --address"
     for given, says in (
-        (f"127.0.0.1:{port}", f"--given 127.0.0.1:{port}: no Ray cluster answers there"),
+        (f"127.0.0.1:{port}", f"--address 127.0.0.1:{port}: no Ray cluster answers there"),
         (f"ray://127.0.0.1:{port}", "no Ray cluster answers there"),
-        ("nonsense", "is no given"),
-        ("ray://nonsense", "is no given"),
+        ("nonsense", "is no address"),
+        ("ray://nonsense", "is no address"),
     ):
         started = time.monotonic()
         assert main([*run.split(), given]) == 2
