@@ -14,7 +14,7 @@ from rltune.rundir import STORAGE, RunDir, find_run
 from rltune.scales import is_suite
 
 if TYPE_CHECKING:
-    from rltune.suite import SuiteAgent
+    from rltune.backends.suite import SuiteAgent
     from rltune.trainer import Trainer
 
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"

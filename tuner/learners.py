@@ -102,7 +102,7 @@ def cut_off(row: Mapping[str, Any], env: str) -> str:
 def agent_type(agent: str, env: str) -> type[Trainer]:
     """Return the class that trains the agent there."""
     if is_suite(env):
-        from rltune.suite import SuiteAgent
+        from rltune.backends.suite import SuiteAgent
 
         return SuiteAgent
     return one_agent_type(agent)

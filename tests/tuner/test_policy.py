@@ -139,7 +139,7 @@ def test_which_agent_of_a_run(tmp_path: Path) -> None:
 
 
 def test_of_several_environments_one_is_named(tmp_path: Path) -> None:
-    from rltune.suite import SuiteAgent
+    from rltune.backends.suite import SuiteAgent
 
     suite = SuiteAgent("ppo", "CartPole-v1=9:475,Acrobot-v1=-500:-100", SMALL, total_timesteps=64)
     suite.save(tmp_path / "suite.pt")

@@ -10,11 +10,11 @@ import rltune
 import yaml
 from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
+from rltune.backends.suite import SuiteAgent
 from rltune.cli import main
 from rltune.measure import measure
 from rltune.scales import completed, environments, parse_suite
 from rltune.spec import SearchSpec
-from rltune.suite import SuiteAgent
 from searching import SPACE, check_history
 
 BOTH = "CartPole-v1=0:500,Acrobot-v1=-500:-100"

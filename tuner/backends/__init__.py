@@ -1,0 +1,1 @@
+"""Backends: what can be trained (rltune's own agents, RLlib's, several environments at once)."""
