@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rltune.agents.agent import Episode as Episode
     from rltune.agents.agent import Evaluation as Evaluation
     from rltune.agents.algorithm import Algorithm as Algorithm
-    from rltune.agents.algorithm import Spaces as Spaces
     from rltune.agents.config import AgentConfig as AgentConfig
     from rltune.agents.config import OffPolicyConfig as OffPolicyConfig
     from rltune.agents.config import OnPolicyConfig as OnPolicyConfig
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from rltune.agents.ppo import PPOConfig as PPOConfig
     from rltune.agents.sac import SAC as SAC
     from rltune.agents.sac_config import SACConfig as SACConfig
+    from rltune.agents.spaces import Spaces as Spaces
     from rltune.agents.td3 import TD3 as TD3
     from rltune.agents.td3 import TD3Config as TD3Config
     from rltune.agents.trpo import TRPO as TRPO

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
-from rltune.agents.seen import choose
+from rltune.agents.spaces import choose
 from torch import Tensor
 
 

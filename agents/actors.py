@@ -6,7 +6,6 @@ import math
 
 import torch
 from rltune.agents.actions import Choices
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
 from rltune.agents.critics import ACTOR, Critics, head
 from rltune.agents.distributions import MultiCategorical
@@ -15,7 +14,7 @@ from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.networks import LOG_STD_RANGE
 from rltune.agents.recurrent import Reader, make_core
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh
 

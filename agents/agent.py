@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents import checkpoint
-from rltune.agents.algorithm import Algorithm, Spaces
+from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import AgentConfig, config_dict, hyperparameters, make_config
 from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, Finished, Transition
@@ -26,7 +26,7 @@ from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
 from rltune.agents.replay import ReplayMemory
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts, Spaces
 
 Array = NDArray[Any]
 # Episodes of an evaluation run side by side, so many at most.

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
 
-import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
 from rltune.agents.errors import UserError
 
-
-@dataclass(frozen=True)
-class Spaces:
-    """The spaces of one environment and how many environments there are."""
-
-    observation: gymnasium.Space[Any]
-    action: gymnasium.Space[Any]
-    n_envs: int
+if TYPE_CHECKING:
+    from rltune.agents.spaces import Spaces
 
 
 class Memory(Protocol):
@@ -62,15 +54,6 @@ class Memory(Protocol):
         """Take over the content that ``state_dict`` gave."""
 
 
-def weight_generator(seed: int) -> torch.Generator:
-    """Return where initial weights come from: the same for a seed on every device.
-
-    It is apart from the generator of the same seed that draws the noise.
-    """
-    state = np.random.SeedSequence((seed, 1)).generate_state(1)
-    return torch.Generator().manual_seed(int(state[0]))
-
-
 class Algorithm(ABC, Generic[C]):
     """The base of all agents.
 
@@ -104,7 +87,7 @@ class Algorithm(ABC, Generic[C]):
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` of shape (n, ...); greedy unless explore.
 
-        Where the environment offers action masks, they stand in ``obs`` (`rltune.agents.seen`).
+        Where the environment offers action masks, they stand in ``obs`` (`rltune.agents.spaces`).
         Without ``explore`` neither generators nor any other state may change.
         """
 
@@ -112,7 +95,7 @@ class Algorithm(ABC, Generic[C]):
         """Return the recurrent states after ``obs``: (n, state_size).
 
         They are appended to the next observations, behind one number that is 1 where an episode
-        begins; there, they are 0 (`rltune.agents.seen`).
+        begins; there, they are 0 (`rltune.agents.spaces`).
         """
         raise NotImplementedError(f"{type(self).__name__} has no recurrent state")
 

@@ -6,13 +6,12 @@ Critics read images with an encoder that they share; actors (`rltune.agents.acto
 from __future__ import annotations
 
 import torch
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
 from rltune.agents.encoders import Encoder, make_encoder, model_encoder
 from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.recurrent import Reader, make_core
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 
 # Which of the recurrent states is whose.

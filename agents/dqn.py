@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm, Spaces, weight_generator
+from rltune.agents.algorithm import Algorithm
 from rltune.agents.dqn_config import DQNConfig
 from rltune.agents.errors import UserError
+from rltune.agents.generators import weight_generator
 from rltune.agents.learner import Learner, Target
 from rltune.agents.lessons import Lesson, Lessons, pick
 from rltune.agents.on_policy import means, restore_generator
@@ -24,7 +25,7 @@ from rltune.agents.q_networks import CategoricalReturns, QNetwork, QuantileRetur
 from rltune.agents.recurrent import check_replayed, with_states
 from rltune.agents.replay import ReplayMemory
 from rltune.agents.schedules import value_at
-from rltune.agents.seen import choose
+from rltune.agents.spaces import Spaces, choose
 from torch import Tensor, nn
 
 

@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
 from rltune.agents.images import CNN_FEATURES
 from rltune.agents.layers import ModelLayers, mlp
 from rltune.agents.model_files import Layer
-from rltune.agents.seen import Mixed, Parts
+from rltune.agents.spaces import Mixed, Parts, Spaces
 from torch import Tensor, nn
 
 

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.envs import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
+from rltune.agents.spaces import Spaces
 
 
 def check_fit(

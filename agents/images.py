@@ -1,7 +1,7 @@
 """Images in observations: how they lie, and observations that hold others beside them.
 
 An image becomes ``(channels, height, width)``. A Dict or Tuple with images in it becomes one row of
-numbers (`rltune.agents.seen.Mixed`), of which the encoder knows where the images lie.
+numbers (`rltune.agents.spaces.Mixed`), of which the encoder knows where the images lie.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from rltune.agents.seen import Mixed
+from rltune.agents.spaces import Mixed
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]

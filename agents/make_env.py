@@ -24,8 +24,8 @@ from gymnasium import spaces
 from rltune.agents.errors import UserError
 from rltune.agents.images import Layout, image_layout, with_images
 from rltune.agents.masks import Masked, mask_to_info, offers_masks
-from rltune.agents.own_code import check_single_agent, factory, import_module
-from rltune.agents.seen import as_seen
+from rltune.agents.spaces import as_seen
+from rltune.agents.user_code import check_single_agent, factory, import_module
 from rltune.agents.wrappers import take_wrappers, wrapped
 
 Env = gymnasium.Env[Any, Any]

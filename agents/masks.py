@@ -3,7 +3,7 @@
 They say it in the info of reset and step, ``info["action_mask"]``, or with an ``action_mask`` in a
 Dict observation. There is a bit for each action; for MultiDiscrete actions, one for each value of
 the first choice, then of the second, and so on (or a tuple with a part for each choice, as
-gymnasium's ``sample`` takes it). Agents then see `rltune.agents.seen.Seen` vectors.
+gymnasium's ``sample`` takes it). Agents then see `rltune.agents.spaces.Seen` vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.errors import UserError
-from rltune.agents.seen import Seen
+from rltune.agents.spaces import Seen
 from rltune.agents.waiting import calling
 
 Env = gymnasium.Env[Any, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Spaces
+from rltune.agents.spaces import Spaces
 
 Array = NDArray[Any]
 _ROWS = ("obs", "action", "reward", "terminated", "truncated", "valid")

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import AgentConfig, OnPolicyConfig
 from rltune.agents.distributions import Distribution, Gaussian
 from rltune.agents.encoders import Encoder, ImageEncoder, make_encoder, model_encoder
 from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
 from rltune.agents.recurrent import LSTM, Reader, make_core
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 
 # Log-stds that a network gives are kept in this range, as in SAC.

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Spaces, weight_generator
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import make_distribution
+from rltune.agents.generators import weight_generator
 from rltune.agents.memory import RolloutMemory
 from rltune.agents.networks import ActorCritic
 from rltune.agents.returns import generalised_advantages
+from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 

@@ -41,7 +41,7 @@ def _parts(pixels: Array, rows: Array) -> Iterator[Array]:
 
 
 class MixedRows:
-    """Observations with images in them (`rltune.agents.seen.Mixed`), by row and environment.
+    """Observations with images in them (`rltune.agents.spaces.Mixed`), by row and environment.
 
     Args:
         rows: how many there are, and of how many environments

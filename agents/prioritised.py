@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Spaces
 from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 Array = NDArray[Any]

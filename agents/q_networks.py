@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import Protocol
 
 import torch
-from rltune.agents.algorithm import Spaces
 from rltune.agents.encoders import ImageEncoder, make_encoder, model_encoder
 from rltune.agents.layers import HIDDEN_GAIN, activated, flat, initialise, mlp
 from rltune.agents.model_files import Layer, Model
 from rltune.agents.recurrent import Reader, make_core
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 from torch.nn.functional import linear
 

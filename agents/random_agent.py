@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rltune.agents.agent import EVALUATION_ENVS, Evaluation, run_episodes
 from rltune.agents.envs import Envs
 from rltune.agents.masks import choice_counts
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts
 
 Array = NDArray[Any]
 

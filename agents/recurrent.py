@@ -1,6 +1,6 @@
 """Recurrence: an LSTM behind the encoder, and the states that it is given and gives.
 
-The state before a step is a part of what the algorithm sees (`rltune.agents.seen`), so memories
+The state before a step is a part of what the algorithm sees (`rltune.agents.spaces`), so memories
 keep it, and successors bring their own. A network that is given sequences (batch, length, size)
 unrolls them from the state of their first row; one that is given rows does one step for each.
 """
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm, Spaces
+from rltune.agents.algorithm import Algorithm
 from rltune.agents.errors import UserError
 from rltune.agents.replay import Batch, ReplayMemory
-from rltune.agents.seen import Parts, Seen
+from rltune.agents.spaces import Parts, Seen, Spaces
 from torch import Tensor, nn
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError, unknown
-from rltune.agents.own_code import import_object
+from rltune.agents.user_code import import_object
 
 if TYPE_CHECKING:
     from rltune.agents.algorithm import Algorithm

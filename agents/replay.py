@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
 from rltune.agents.pixels import MixedRows, packed, unpack
-from rltune.agents.seen import Mixed, Parts
+from rltune.agents.spaces import Mixed, Parts, Spaces
 from torch import Tensor
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Spaces
+from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 Array = NDArray[Any]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import hp
 from rltune.agents.ddpg import DDPG, DDPGConfig
+from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm, Spaces
+from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.distributions import Bernoulli, Gaussian
 from rltune.agents.learner import Learner, flatten
@@ -15,6 +15,7 @@ from rltune.agents.memory import RolloutMemory
 from rltune.agents.networks import ActorCritic
 from rltune.agents.on_policy import Policy, Rollout, means
 from rltune.agents.schedules import value_at
+from rltune.agents.spaces import Spaces
 from rltune.agents.trust_region import line_search, natural_step
 from torch import Tensor, nn
 

@@ -21,7 +21,7 @@ from rltune.agents.atari import FRAME_SKIP
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import Env, build, find_spec, is_atari, is_own, split_limit
 from rltune.agents.masks import KEY, refuse_masks
-from rltune.agents.seen import as_seen
+from rltune.agents.spaces import as_seen
 from rltune.agents.wrappers import WRAPPER
 
 Array = npt.NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import gymnasium
 from rltune.agents.errors import UserError, unknown
-from rltune.agents.own_code import factory
+from rltune.agents.user_code import factory
 
 Env = gymnasium.Env[Any, Any]
 WRAPPER = "wrapper."

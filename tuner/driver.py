@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
-from rltune.agents.own_code import place_in_own_code
+from rltune.agents.user_code import place_in_own_code
 from rltune.agents.waiting import PATIENCE, silence
 from rltune.answer import tuning_quality
 from rltune.answer_text import label

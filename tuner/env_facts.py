@@ -15,7 +15,7 @@ from rltune.agents.make_env import as_made, build, find_spec, is_atari, is_own
 from rltune.agents.masks import mask_to_info
 from rltune.agents.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
-from rltune.agents.seen import Mixed, Parts, as_seen
+from rltune.agents.spaces import Mixed, Parts, as_seen
 from rltune.learners import RLLIB
 from rltune.presets import presets
 from rltune.rllib_config import NAMES

@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.make_env import Env, as_made, as_shown, is_atari
 from rltune.agents.masks import KEY
 from rltune.agents.recurrent import Recall
-from rltune.agents.seen import Parts, as_seen
+from rltune.agents.spaces import Parts, as_seen
 from rltune.checkpoints import find_checkpoint, load_agent
 from rltune.scales import environments, is_suite
 

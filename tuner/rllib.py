@@ -38,7 +38,7 @@ from rltune.agents.envs import Envs, make_env
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.recurrent import Recall
-from rltune.agents.seen import Parts
+from rltune.agents.spaces import Parts
 from rltune.learners import EXPLORES, NO_WEIGHTS, RECORDED, RLLIB
 from rltune.rllib_config import MODEL, algorithm_name, config_class, defaults, quiet
 

@@ -153,8 +153,8 @@ def look_at(
     from gymnasium import spaces
     from rltune.agents.make_env import find_spec, is_atari, is_own, make_env, split_limit
     from rltune.agents.masks import Masked
-    from rltune.agents.own_code import factory
-    from rltune.agents.seen import Parts
+    from rltune.agents.spaces import Parts
+    from rltune.agents.user_code import factory
     from rltune.agents.wrappers import named, take_wrappers, wrapped
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)

@@ -139,7 +139,7 @@ def _argument(env: str, key: str) -> object:
     """Return the default of an argument of the environment's constructor."""
     from gymnasium.envs.registration import load_env_creator
     from rltune.agents.make_env import find_spec, is_own
-    from rltune.agents.own_code import factory
+    from rltune.agents.user_code import factory
 
     if is_own(env):
         return inspect.signature(factory(env)).parameters[key].default

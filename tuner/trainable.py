@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
-from rltune.agents.own_code import fault
+from rltune.agents.user_code import fault
 from rltune.agents.waiting import Watch
 from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config

@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.acer import ACER, Batch, Scalars, acer_loss, retrace, within_trust_region
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.segments import SegmentMemory
+from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 
 SPEC = "rltune.agents.acer:ACER"

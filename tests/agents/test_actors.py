@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from rltune.agents.actors import SquashedGaussian
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OffPolicyConfig
 from rltune.agents.networks import LOG_STD_RANGE
+from rltune.agents.spaces import Spaces
 
 
 def test_log_densities_are_those_of_the_squashed_normal_distribution() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents import Agent, Controls, UserError
-from rltune.agents.algorithm import Spaces
 from rltune.agents.memory import RolloutMemory
+from rltune.agents.spaces import Spaces
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 2, "net_arch": [8], **RAW}

@@ -9,11 +9,11 @@ import torch
 from gymnasium import spaces
 from replay_helpers import fill
 from rltune.agents import Agent, ddpg, sac
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.ddpg import DDPG
 from rltune.agents.errors import UserError
 from rltune.agents.sac import SAC
+from rltune.agents.spaces import Spaces
 from rltune.agents.td3 import TD3
 
 BOX = spaces.Box(np.array([-2, 1], np.float32), np.array([2, 3], np.float32))

@@ -12,7 +12,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.dqn import DQN, Scalars, dqn_loss
 from rltune.agents.dqn_config import DQNConfig
@@ -20,6 +19,7 @@ from rltune.agents.lessons import Lesson
 from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import NoisyLinear, QuantileReturns, Returns
 from rltune.agents.replay import Batch
+from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 RAINBOW: dict[str, Any] = dict(

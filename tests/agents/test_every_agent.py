@@ -11,10 +11,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from rltune.agents import Agent
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.envs import make_env
 from rltune.agents.registry import BUILTIN, agent_class
+from rltune.agents.spaces import Spaces
 
 RAW: dict[str, Any] = {"normalize_observations": False, "normalize_rewards": False}
 REPLAY: dict[str, Any] = {"n_envs": 4, "net_arch": [64], "batch_size": 64, "learning_rate": 3e-3}

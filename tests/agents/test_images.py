@@ -9,7 +9,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.encoders import Combined, NatureCNN, make_encoder
 from rltune.agents.envs import Envs
@@ -18,7 +17,7 @@ from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.pixels import MixedRows
 from rltune.agents.registry import agent_class
 from rltune.agents.replay import ReplayMemory
-from rltune.agents.seen import Mixed, Parts
+from rltune.agents.spaces import Mixed, Parts, Spaces
 from toy_envs import Camera
 
 ENV = "toy_envs:Camera"

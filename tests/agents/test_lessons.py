@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.dqn import DQN
 from rltune.agents.dqn_config import DQNConfig
+from rltune.agents.spaces import Spaces
 
 SEQUENCES = {"lstm_size": 4, "sequence_length": 4, "burn_in": 2}
 

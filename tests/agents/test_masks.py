@@ -10,14 +10,13 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
-from rltune.agents.algorithm import Spaces
 from rltune.agents.distributions import Categorical
 from rltune.agents.dqn import DQN
 from rltune.agents.dqn_config import DQNConfig
 from rltune.agents.envs import Envs
 from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.replay import Batch
-from rltune.agents.seen import FORBIDDEN, Parts, Seen, choose
+from rltune.agents.spaces import FORBIDDEN, Parts, Seen, Spaces, choose
 from rltune.agents.video import play
 
 FENCED, PICTURE = "tests.agents.toy_envs:Fenced", "tests.agents.toy_envs:FencedPicture"

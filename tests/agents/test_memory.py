@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.memory import RolloutMemory
+from rltune.agents.spaces import Spaces
 
 
 def make(dtype: Any = np.float32) -> RolloutMemory:

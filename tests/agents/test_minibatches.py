@@ -7,9 +7,9 @@ import pytest
 import torch
 from gymnasium import spaces
 from replay_helpers import fill
-from rltune.agents.algorithm import Spaces
 from rltune.agents.sac import SAC
 from rltune.agents.sac_config import SACConfig
+from rltune.agents.spaces import Spaces
 
 
 def make(**config: Any) -> SAC:

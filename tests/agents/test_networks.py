@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import OnPolicyConfig, make_config
 from rltune.agents.distributions import make_distribution
 from rltune.agents.networks import ActorCritic
+from rltune.agents.spaces import Spaces
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)

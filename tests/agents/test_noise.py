@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
 from rltune.agents.noise import (
     NoiseResettingMemory,
@@ -14,6 +13,7 @@ from rltune.agents.noise import (
     OrnsteinUhlenbeckNoise,
     make_noise,
 )
+from rltune.agents.spaces import Spaces
 
 
 def draws(noise: Any, steps: int, n_envs: int, seed: int = 0) -> np.ndarray[Any, Any]:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.on_policy import Rollout
 from rltune.agents.ppo import PPO, PPOConfig, Scalars, ppo_loss
+from rltune.agents.spaces import Spaces
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 

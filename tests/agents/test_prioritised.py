@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.prioritised import SMALLEST, PrioritisedMemory, SumTree
+from rltune.agents.spaces import Spaces
 
 
 def make(capacity: int = 20, n_envs: int = 2, alpha: float = 0.7, **changes: Any) -> Any:

@@ -9,12 +9,11 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
-from rltune.agents.algorithm import Spaces
 from rltune.agents.on_policy import Rollout
 from rltune.agents.ppo import PPO, PPOConfig
 from rltune.agents.recurrent import LSTM, Reader
 from rltune.agents.replay import ReplayMemory
-from rltune.agents.seen import Parts, Seen
+from rltune.agents.spaces import Parts, Seen, Spaces
 from rltune.agents.video import play
 
 REMEMBER = "tests.agents.toy_envs:Remember"

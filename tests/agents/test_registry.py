@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from rltune.agents.errors import UserError
-from rltune.agents.own_code import import_object
 from rltune.agents.ppo import PPO
 from rltune.agents.registry import agent_class, agent_names
+from rltune.agents.user_code import import_object
 
 
 def test_our_agents_are_known() -> None:

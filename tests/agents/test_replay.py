@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
 from rltune.agents.replay import ReplayMemory, free_memory
+from rltune.agents.spaces import Spaces
 
 GAMMA = 0.9
 

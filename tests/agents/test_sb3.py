@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents.agent import Agent
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
 from rltune.agents.ppo import PPO
+from rltune.agents.spaces import Spaces
 
 sb3 = pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents.a2c import A2C
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
+from rltune.agents.spaces import Spaces
 from rltune.agents.trpo import TRPO
 from toy_envs import Aim, Bits, Both
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.segments import SegmentMemory, Segments
+from rltune.agents.spaces import Spaces
 
 N_ENVS, N_STEPS, N_ACTIONS = 3, 4, 5
 CPU = torch.device("cpu")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithm import Spaces
 from rltune.agents.errors import UserError
 from rltune.agents.sac import SAC
 from rltune.agents.sac_config import SACConfig
+from rltune.agents.spaces import Spaces
 from rltune.agents.temperature import TargetEntropy, Temperature
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
-from rltune.agents.algorithm import Spaces
 from rltune.agents.config import make_config
+from rltune.agents.spaces import Spaces
 from rltune.agents.trpo import TRPO, TRPOConfig
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}

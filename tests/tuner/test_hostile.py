@@ -23,7 +23,7 @@ from rltune.agents import checkpoint
 from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
 from rltune.agents.make_env import make_env
-from rltune.agents.own_code import factory, import_object
+from rltune.agents.user_code import factory, import_object
 from rltune.cli import main
 from rltune.untrusted import load_yaml
 from searching import search

@@ -129,6 +129,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _is_ours(end: SystemExit) -> bool:
     """Tell an end that rltune itself wanted, after --help or a signal, from one by other code."""
-    from rltune.agents.own_code import fault
+    from rltune.agents.user_code import fault
 
     return not fault(end)

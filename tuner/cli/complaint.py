@@ -14,7 +14,7 @@ def complaint(error: BaseException) -> str | None:
     """Return the sentence for an exception; None for a fault of rltune's own."""
     if isinstance(error, UserError):
         return str(error)
-    from rltune.agents.own_code import fault
+    from rltune.agents.user_code import fault
 
     if said := fault(error):
         return f"{said}; {SEE_ALL}."

@@ -8,6 +8,7 @@ and states, and a successor brings its own.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast
 
 import gymnasium
@@ -143,3 +144,12 @@ def choose(uniform: Tensor, mask: Tensor) -> Tensor:
     """
     rank = (uniform * mask.sum(1)).long().unsqueeze(1)
     return (mask.cumsum(1) <= rank).sum(1)
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The spaces of one environment and how many environments there are."""
+
+    observation: gymnasium.Space[Any]
+    action: gymnasium.Space[Any]
+    n_envs: int

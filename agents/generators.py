@@ -1,0 +1,15 @@
+"""Random generators of PyTorch: made from a seed, and restored from a checkpoint."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+
+def weight_generator(seed: int) -> torch.Generator:
+    """Return where initial weights come from: the same for a seed on every device.
+
+    It is apart from the generator of the same seed that draws the noise.
+    """
+    state = np.random.SeedSequence((seed, 1)).generate_state(1)
+    return torch.Generator().manual_seed(int(state[0]))
