@@ -10,34 +10,34 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltune.agents.a2c import A2C as A2C
-    from rltune.agents.a2c import A2CConfig as A2CConfig
-    from rltune.agents.acer import ACER as ACER
-    from rltune.agents.acer_config import ACERConfig as ACERConfig
     from rltune.agents.agent import Agent as Agent
     from rltune.agents.agent import Chunk as Chunk
     from rltune.agents.agent import Episode as Episode
     from rltune.agents.agent import Evaluation as Evaluation
     from rltune.agents.algorithm import Algorithm as Algorithm
+    from rltune.agents.algorithms.a2c import A2C as A2C
+    from rltune.agents.algorithms.a2c import A2CConfig as A2CConfig
+    from rltune.agents.algorithms.acer import ACER as ACER
+    from rltune.agents.algorithms.acer_config import ACERConfig as ACERConfig
+    from rltune.agents.algorithms.ddpg import DDPG as DDPG
+    from rltune.agents.algorithms.ddpg import DDPGConfig as DDPGConfig
+    from rltune.agents.algorithms.dqn import DQN as DQN
+    from rltune.agents.algorithms.dqn_config import DQNConfig as DQNConfig
+    from rltune.agents.algorithms.ppo import PPO as PPO
+    from rltune.agents.algorithms.ppo import PPOConfig as PPOConfig
+    from rltune.agents.algorithms.sac import SAC as SAC
+    from rltune.agents.algorithms.sac_config import SACConfig as SACConfig
+    from rltune.agents.algorithms.td3 import TD3 as TD3
+    from rltune.agents.algorithms.td3 import TD3Config as TD3Config
+    from rltune.agents.algorithms.trpo import TRPO as TRPO
+    from rltune.agents.algorithms.trpo import TRPOConfig as TRPOConfig
     from rltune.agents.config import AgentConfig as AgentConfig
     from rltune.agents.config import OffPolicyConfig as OffPolicyConfig
     from rltune.agents.config import OnPolicyConfig as OnPolicyConfig
     from rltune.agents.config import hp as hp
     from rltune.agents.controls import Controls as Controls
-    from rltune.agents.ddpg import DDPG as DDPG
-    from rltune.agents.ddpg import DDPGConfig as DDPGConfig
-    from rltune.agents.dqn import DQN as DQN
-    from rltune.agents.dqn_config import DQNConfig as DQNConfig
     from rltune.agents.errors import UserError as UserError
-    from rltune.agents.ppo import PPO as PPO
-    from rltune.agents.ppo import PPOConfig as PPOConfig
-    from rltune.agents.sac import SAC as SAC
-    from rltune.agents.sac_config import SACConfig as SACConfig
     from rltune.agents.spaces import Spaces as Spaces
-    from rltune.agents.td3 import TD3 as TD3
-    from rltune.agents.td3 import TD3Config as TD3Config
-    from rltune.agents.trpo import TRPO as TRPO
-    from rltune.agents.trpo import TRPOConfig as TRPOConfig
 
 _HOME = {
     "A2C": "a2c",

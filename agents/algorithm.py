@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
 from rltune.agents.errors import UserError
+from rltune.agents.spaces import Spaces
+from torch import Tensor
 
 if TYPE_CHECKING:
     from rltune.agents.spaces import Spaces
@@ -157,3 +159,10 @@ def check_shapes(given: object, own: Mapping[str, torch.Tensor], part: str) -> N
         if shapes[0] != shapes[1]:
             there, here = (str(shape) if shape else "missing" for shape in shapes)
             raise UserError(f"{part}.{name} is {there} there and {here} here")
+
+
+def means(history: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Return the mean of each metric over the minibatches, with one transfer from the device."""
+    names = list(history[0])
+    table = torch.stack([torch.stack([metrics[name] for name in names]) for metrics in history])
+    return dict(zip(names, table.mean(0).tolist(), strict=True))

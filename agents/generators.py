@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def weight_generator(seed: int) -> torch.Generator:
@@ -13,3 +14,9 @@ def weight_generator(seed: int) -> torch.Generator:
     """
     state = np.random.SeedSequence((seed, 1)).generate_state(1)
     return torch.Generator().manual_seed(int(state[0]))
+
+
+def restore_generator(generator: torch.Generator, state: Tensor) -> None:
+    """Set the generator's state, unless it is that of another kind of device."""
+    if generator.device.type == "cpu" or len(state) == len(generator.get_state()):
+        generator.set_state(state.cpu())

@@ -8,9 +8,9 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
-from rltune.agents.a2c import A2C, A2CConfig, Scalars, a2c_loss
+from rltune.agents.algorithms.a2c import A2C, A2CConfig, Scalars, a2c_loss
+from rltune.agents.algorithms.on_policy import Rollout
 from rltune.agents.config import make_config
-from rltune.agents.on_policy import Rollout
 from rltune.agents.spaces import Spaces
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}

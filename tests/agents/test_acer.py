@@ -10,13 +10,20 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
-from rltune.agents.acer import ACER, Batch, Scalars, acer_loss, retrace, within_trust_region
+from rltune.agents.algorithms.acer import (
+    ACER,
+    Batch,
+    Scalars,
+    acer_loss,
+    retrace,
+    within_trust_region,
+)
 from rltune.agents.config import make_config
 from rltune.agents.segments import SegmentMemory
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 
-SPEC = "rltune.agents.acer:ACER"
+SPEC = "rltune.agents.algorithms.acer:ACER"
 GAMMA = 0.9
 N_ENVS, N_STEPS, N_ACTIONS = 6, 7, 3
 

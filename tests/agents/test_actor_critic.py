@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents import Agent
-from rltune.agents.actor_critic import TD_LOSSES, learning_rate_of
+from rltune.agents.algorithms.off_policy import TD_LOSSES, learning_rate_of
 from torch.nn.functional import huber_loss
 
 AGENTS = ["ddpg", "td3", "sac"]

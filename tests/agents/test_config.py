@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import rltune.agents
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import (
     ALIASES,
     AgentConfig,
@@ -19,7 +20,6 @@ from rltune.agents.config import (
     make_config,
 )
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 
 
 def test_values_are_coerced() -> None:
@@ -142,6 +142,6 @@ def test_configurations_need_no_torch() -> None:
 
 
 def test_a_number_given_as_text_keeps_all_its_digits() -> None:
-    from rltune.agents.sac import SACConfig
+    from rltune.agents.algorithms.sac import SACConfig
 
     assert float(make_config(SACConfig, {"ent_coef": 0.123456789}).ent_coef) == 0.123456789

@@ -8,13 +8,14 @@ import pytest
 import torch
 from gymnasium import spaces
 from replay_helpers import fill
-from rltune.agents import Agent, ddpg, sac
+from rltune.agents import Agent
+from rltune.agents.algorithms import ddpg, sac
+from rltune.agents.algorithms.ddpg import DDPG
+from rltune.agents.algorithms.sac import SAC
+from rltune.agents.algorithms.td3 import TD3
 from rltune.agents.config import make_config
-from rltune.agents.ddpg import DDPG
 from rltune.agents.errors import UserError
-from rltune.agents.sac import SAC
 from rltune.agents.spaces import Spaces
-from rltune.agents.td3 import TD3
 
 BOX = spaces.Box(np.array([-2, 1], np.float32), np.array([2, 3], np.float32))
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)

@@ -12,10 +12,10 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
+from rltune.agents.algorithms.dqn import DQN, Scalars, dqn_loss
+from rltune.agents.algorithms.dqn_config import DQNConfig
+from rltune.agents.algorithms.dqn_targets import Lesson
 from rltune.agents.config import make_config
-from rltune.agents.dqn import DQN, Scalars, dqn_loss
-from rltune.agents.dqn_config import DQNConfig
-from rltune.agents.lessons import Lesson
 from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import NoisyLinear, QuantileReturns, Returns
 from rltune.agents.replay import Batch
@@ -41,7 +41,12 @@ def make(n_envs: int = 2, seed: int = 0, **config: Any) -> DQN:
 def agent(env: str, total: int = 1000, seed: int = 0, **config: Any) -> Agent:
     values = {**TINY, **config}
     return Agent(
-        "rltune.agents.dqn:DQN", env, values, total_timesteps=total, seed=seed, device="cpu"
+        "rltune.agents.algorithms.dqn:DQN",
+        env,
+        values,
+        total_timesteps=total,
+        seed=seed,
+        device="cpu",
     )
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.dqn import DQN
-from rltune.agents.dqn_config import DQNConfig
+from rltune.agents.algorithms.dqn import DQN
+from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.spaces import Spaces
 
 SEQUENCES = {"lstm_size": 4, "sequence_length": 4, "burn_in": 2}

@@ -10,9 +10,9 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
+from rltune.agents.algorithms.dqn import DQN
+from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.distributions import Categorical
-from rltune.agents.dqn import DQN
-from rltune.agents.dqn_config import DQNConfig
 from rltune.agents.envs import Envs
 from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.replay import Batch

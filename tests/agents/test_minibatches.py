@@ -7,8 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from replay_helpers import fill
-from rltune.agents.sac import SAC
-from rltune.agents.sac_config import SACConfig
+from rltune.agents.algorithms.sac import SAC
+from rltune.agents.algorithms.sac_config import SACConfig
 from rltune.agents.spaces import Spaces
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
+from rltune.agents.algorithms.ppo import PPO, PPOConfig
 from rltune.agents.config import config_dict, config_hash, make_config
 from rltune.agents.errors import UserError
 from rltune.agents.model_files import parse_model, read_model
-from rltune.agents.ppo import PPO, PPOConfig
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Spaces
 from test_layers import AGENTS

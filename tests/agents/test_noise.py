@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.errors import UserError
-from rltune.agents.noise import (
+from rltune.agents.algorithms.noise import (
     NoiseResettingMemory,
     NormalNoise,
     OrnsteinUhlenbeckNoise,
     make_noise,
 )
+from rltune.agents.errors import UserError
 from rltune.agents.spaces import Spaces
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
+from rltune.agents.algorithms.on_policy import Rollout
+from rltune.agents.algorithms.ppo import PPO, PPOConfig, Scalars, ppo_loss
 from rltune.agents.config import make_config
-from rltune.agents.on_policy import Rollout
-from rltune.agents.ppo import PPO, PPOConfig, Scalars, ppo_loss
 from rltune.agents.spaces import Spaces
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}

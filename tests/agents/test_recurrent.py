@@ -9,8 +9,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent, UserError
-from rltune.agents.on_policy import Rollout
-from rltune.agents.ppo import PPO, PPOConfig
+from rltune.agents.algorithms.on_policy import Rollout
+from rltune.agents.algorithms.ppo import PPO, PPOConfig
 from rltune.agents.recurrent import LSTM, Reader
 from rltune.agents.replay import ReplayMemory
 from rltune.agents.spaces import Parts, Seen, Spaces

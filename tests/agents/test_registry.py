@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from rltune.agents.algorithms.ppo import PPO
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPO
 from rltune.agents.registry import agent_class, agent_names
 from rltune.agents.user_code import import_object
 
@@ -15,7 +15,7 @@ def test_our_agents_are_known() -> None:
     assert "ppo" in agent_names()
     assert agent_class("ppo") is PPO
     assert agent_class("PPO") is PPO
-    assert agent_class("rltune.agents.ppo:PPO") is PPO
+    assert agent_class("rltune.agents.algorithms.ppo:PPO") is PPO
 
 
 def test_a_module_of_ones_own_beside_an_agents_folder(

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from rltune.agents.returns import generalised_advantages
+from rltune.agents.algorithms.returns import generalised_advantages
 
 
 def naive(reward, value, next_value, terminated, truncated, gamma, lam):  # type: ignore[no-untyped-def]

@@ -9,9 +9,9 @@ import torch
 from gymnasium import spaces
 from replay_helpers import Fixed, FixedForSB3, assert_all_close, copy_from_sb3, critic_pairs, fill
 from rltune.agents import Agent
+from rltune.agents.algorithms.sac import SAC, Scalars, actor_loss, critic_loss
 from rltune.agents.config import make_config
 from rltune.agents.errors import UserError
-from rltune.agents.sac import SAC, Scalars, actor_loss, critic_loss
 from rltune.agents.spaces import Spaces
 
 SMALL: dict[str, Any] = {"net_arch": [16, 16], "batch_size": 32, "learning_starts": 0}

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rltune.agents.a2c import A2C
+from rltune.agents.algorithms.a2c import A2C
+from rltune.agents.algorithms.trpo import TRPO
 from rltune.agents.config import make_config
 from rltune.agents.spaces import Spaces
-from rltune.agents.trpo import TRPO
 from toy_envs import Aim, Bits, Both
 
 sb3 = pytest.importorskip("stable_baselines3")

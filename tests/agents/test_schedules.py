@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import make_config
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.agents.schedules import first_value, parse_schedule, value_at
 
 STEPS = "pw_0:1e-3_0.5:1e-3_0.5:1e-4_0.8:0"

@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 from replay_helpers import Fixed, FixedForSB3, assert_all_close, copy_from_sb3, critic_pairs, fill
 from rltune.agents import Agent
+from rltune.agents.algorithms.ddpg import DDPG
+from rltune.agents.algorithms.td3 import TD3
 from rltune.agents.config import make_config
-from rltune.agents.ddpg import DDPG
 from rltune.agents.spaces import Spaces
-from rltune.agents.td3 import TD3
 
 SMALL: dict[str, Any] = {"net_arch": [16, 16], "batch_size": 32, "learning_starts": 0}
 

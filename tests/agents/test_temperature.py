@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from rltune.agents.algorithms.sac import SAC
+from rltune.agents.algorithms.sac_config import SACConfig
+from rltune.agents.algorithms.sac_temperature import TargetEntropy, Temperature
 from rltune.agents.errors import UserError
-from rltune.agents.sac import SAC
-from rltune.agents.sac_config import SACConfig
 from rltune.agents.spaces import Spaces
-from rltune.agents.temperature import TargetEntropy, Temperature
 
 
 def make(action: spaces.Space[Any], **config: Any) -> SAC:

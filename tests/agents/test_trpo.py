@@ -8,9 +8,9 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents import Agent
+from rltune.agents.algorithms.trpo import TRPO, TRPOConfig
 from rltune.agents.config import make_config
 from rltune.agents.spaces import Spaces
-from rltune.agents.trpo import TRPO, TRPOConfig
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 ACTIONS = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rltune.agents.trust_region import conjugate_gradient, line_search, natural_step
+from rltune.agents.algorithms.trust_region import conjugate_gradient, line_search, natural_step
 from torch import Tensor, nn
 
 

@@ -8,9 +8,9 @@ import optuna
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
 from rltune.yaml_lines import Source
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rltune import learners
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import config_hash, hyperparameters, make_config
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.space import Dimension, Space, shipped_spaces
 
 # A busy machine is no failure.

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import AgentConfig, hp, hyperparameters, make_config
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.dimensions import Dimension
 from rltune.space import Space
 from rltune.yaml_lines import parse_yaml

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import rltune
 from rltune import learners
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.space_choice import choose_space, named_agent
 
 FIXED: dict[str, Any] = {

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.dimensions import Dimension
 from rltune.space import dimension_from_values, parse_override
 

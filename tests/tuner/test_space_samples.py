@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rltune.agents.ppo import PPOConfig
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.cli import main
 from rltune.space import Space
 from rltune.space_choice import choose_space

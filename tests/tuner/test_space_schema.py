@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.learners import config_class
 from rltune.space import Space, dimension_from_values, parse_override, shipped_spaces
 from rltune.space_schema import schema_text, space_schema

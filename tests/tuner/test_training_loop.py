@@ -15,9 +15,9 @@ import rltune
 import torch
 from rltune import training_loop as train_module
 from rltune.agents import Agent
+from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError
-from rltune.agents.ppo import PPOConfig
 from rltune.cli import main, make_parser
 from rltune.history import read_episodes, read_history
 from rltune.rundir import RunDir

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm
+from rltune.agents.algorithm import Algorithm, means
+from rltune.agents.algorithms.on_policy import Policy, Rollout
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory import RolloutMemory
-from rltune.agents.on_policy import Policy, Rollout, means
 from rltune.agents.recurrent import whole_sequences, with_states
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces

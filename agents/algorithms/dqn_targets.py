@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from rltune.agents.dqn_config import DQNConfig
+from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import QNetwork
 from rltune.agents.recurrent import sample_sequences

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm
+from rltune.agents.algorithm import Algorithm, means
+from rltune.agents.algorithms.on_policy import Policy, Rollout
+from rltune.agents.algorithms.trust_region import line_search, natural_step
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.distributions import Bernoulli, Gaussian
 from rltune.agents.learner import Learner, flatten
 from rltune.agents.memory import RolloutMemory
 from rltune.agents.networks import ActorCritic
-from rltune.agents.on_policy import Policy, Rollout, means
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
-from rltune.agents.trust_region import line_search, natural_step
 from torch import Tensor, nn
 
 

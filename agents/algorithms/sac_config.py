@@ -1,10 +1,10 @@
-"""The hyperparameters of SAC, beside `rltune.agents.sac`."""
+"""The hyperparameters of SAC, beside `rltune.agents.algorithms.sac`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltune.agents.actor_critic import ActorCriticConfig
+from rltune.agents.algorithms.off_policy import ActorCriticConfig
 from rltune.agents.config import hp
 
 

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
-from rltune.agents.acer_config import ACERConfig
-from rltune.agents.algorithm import Algorithm
+from rltune.agents.algorithm import Algorithm, means
+from rltune.agents.algorithms.acer_config import ACERConfig
 from rltune.agents.distributions import make_distribution
 from rltune.agents.errors import UserError
-from rltune.agents.generators import weight_generator
+from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
 from rltune.agents.networks import ACERNet
-from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.schedules import value_at
 from rltune.agents.segments import SegmentMemory, Segments
 from rltune.agents.spaces import Spaces

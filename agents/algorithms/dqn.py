@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm
-from rltune.agents.dqn_config import DQNConfig
+from rltune.agents.algorithm import Algorithm, means
+from rltune.agents.algorithms.dqn_config import DQNConfig
+from rltune.agents.algorithms.dqn_targets import Lesson, Lessons, pick
 from rltune.agents.errors import UserError
-from rltune.agents.generators import weight_generator
+from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
-from rltune.agents.lessons import Lesson, Lessons, pick
-from rltune.agents.on_policy import means, restore_generator
 from rltune.agents.prioritised import PrioritisedMemory
 from rltune.agents.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
 from rltune.agents.recurrent import check_replayed, with_states

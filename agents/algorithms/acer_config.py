@@ -1,4 +1,4 @@
-"""The hyperparameters of ACER, beside `rltune.agents.acer`."""
+"""The hyperparameters of ACER, beside `rltune.agents.algorithms.acer`."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.algorithms.returns import generalised_advantages
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import make_distribution
-from rltune.agents.generators import weight_generator
+from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.memory import RolloutMemory
 from rltune.agents.networks import ActorCritic
-from rltune.agents.returns import generalised_advantages
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
@@ -189,16 +189,3 @@ class Policy:
         exploration = state["exploration"]
         self.exploration = None if exploration is None else exploration.to(self.device)
         self.steps_explored = state["steps_explored"]
-
-
-def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Set the generator's state, unless it is that of another kind of device."""
-    if generator.device.type == "cpu" or len(state) == len(generator.get_state()):
-        generator.set_state(state.cpu())
-
-
-def means(history: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Return the mean of each metric over the minibatches, with one transfer from the device."""
-    names = list(history[0])
-    table = torch.stack([torch.stack([metrics[name] for name in names]) for metrics in history])
-    return dict(zip(names, table.mean(0).tolist(), strict=True))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from rltune.agents.algorithms.ddpg import DDPG, DDPGConfig
 from rltune.agents.config import hp
-from rltune.agents.ddpg import DDPG, DDPGConfig
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
