@@ -21,11 +21,11 @@ from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs import Envs, Finished, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
-from rltune.agents.memory import RolloutMemory
+from rltune.agents.memory.replay import ReplayMemory
+from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
-from rltune.agents.replay import ReplayMemory
 from rltune.agents.spaces import Parts, Spaces
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.errors import UserError
-from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.spaces import Parts, Seen, Spaces
 from torch import Tensor, nn
 

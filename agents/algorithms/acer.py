@@ -13,9 +13,9 @@ from rltune.agents.distributions import make_distribution
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
+from rltune.agents.memory.segments import SegmentMemory, Segments
 from rltune.agents.networks import ACERNet
 from rltune.agents.schedules import value_at
-from rltune.agents.segments import SegmentMemory, Segments
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 

@@ -18,7 +18,7 @@ from rltune.agents.config import hp
 from rltune.agents.critics import Critics
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
-from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 

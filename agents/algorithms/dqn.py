@@ -19,10 +19,10 @@ from rltune.agents.algorithms.dqn_targets import Lesson, Lessons, pick
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
-from rltune.agents.prioritised import PrioritisedMemory
+from rltune.agents.memory.prioritised import PrioritisedMemory
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
 from rltune.agents.recurrent import check_replayed, with_states
-from rltune.agents.replay import ReplayMemory
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces, choose
 from torch import Tensor, nn

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 from rltune.agents.algorithms.dqn_config import DQNConfig
-from rltune.agents.prioritised import PrioritisedMemory
+from rltune.agents.memory.prioritised import PrioritisedMemory
+from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.q_networks import QNetwork
 from rltune.agents.recurrent import sample_sequences
-from rltune.agents.replay import Batch, ReplayMemory
 from torch import Tensor
 
 LARGE = 8192  # transitions that are drawn at once

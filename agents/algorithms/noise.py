@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from rltune.agents.errors import unknown
-from rltune.agents.replay import ReplayMemory
+from rltune.agents.memory.replay import ReplayMemory
 from torch import Tensor
 
 

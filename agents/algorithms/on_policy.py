@@ -11,7 +11,7 @@ from rltune.agents.algorithms.returns import generalised_advantages
 from rltune.agents.config import OnPolicyConfig
 from rltune.agents.distributions import make_distribution
 from rltune.agents.generators import restore_generator, weight_generator
-from rltune.agents.memory import RolloutMemory
+from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks import ActorCritic
 from rltune.agents.spaces import Spaces
 from torch import Tensor

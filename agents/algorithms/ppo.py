@@ -13,7 +13,7 @@ from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.on_policy import Policy, Rollout
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
-from rltune.agents.memory import RolloutMemory
+from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.recurrent import whole_sequences, with_states
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces

@@ -26,8 +26,8 @@ from rltune.agents.algorithms.sac_temperature import TargetEntropy, Temperature
 from rltune.agents.critics import Critics
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.recurrent import check_replayed, with_states
-from rltune.agents.replay import ReplayMemory
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 

@@ -9,8 +9,8 @@ from rltune.agents.actions import BoxScale, Choices
 from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.algorithms.sac_config import SACConfig
 from rltune.agents.critics import CRITICS, Critics
+from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.recurrent import sample_sequences
-from rltune.agents.replay import Batch, ReplayMemory
 from torch import Tensor
 
 

@@ -13,7 +13,7 @@ from rltune.agents.algorithms.trust_region import line_search, natural_step
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.distributions import Bernoulli, Gaussian
 from rltune.agents.learner import Learner, flatten
-from rltune.agents.memory import RolloutMemory
+from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks import ActorCritic
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces

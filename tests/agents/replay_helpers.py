@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import Batch, ReplayMemory
 
 
 def fill(algorithm: Any, steps: int, seed: int = 0) -> ReplayMemory:

@@ -19,7 +19,7 @@ from rltune.agents.algorithms.acer import (
     within_trust_region,
 )
 from rltune.agents.config import make_config
-from rltune.agents.segments import SegmentMemory
+from rltune.agents.memory.segments import SegmentMemory
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 

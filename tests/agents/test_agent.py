@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents import Agent, Controls, UserError
-from rltune.agents.memory import RolloutMemory
+from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.spaces import Spaces
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}

@@ -16,9 +16,9 @@ from rltune.agents.algorithms.dqn import DQN, Scalars, dqn_loss
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.algorithms.dqn_targets import Lesson
 from rltune.agents.config import make_config
-from rltune.agents.prioritised import PrioritisedMemory
+from rltune.agents.memory.prioritised import PrioritisedMemory
+from rltune.agents.memory.replay import Batch
 from rltune.agents.q_networks import NoisyLinear, QuantileReturns, Returns
-from rltune.agents.replay import Batch
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 

@@ -13,10 +13,10 @@ from rltune.agents.config import make_config
 from rltune.agents.encoders import Combined, NatureCNN, make_encoder
 from rltune.agents.envs import Envs
 from rltune.agents.images import with_images
+from rltune.agents.memory.pixels import MixedRows
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.normalize import ObservationNormalizer
-from rltune.agents.pixels import MixedRows
 from rltune.agents.registry import agent_class
-from rltune.agents.replay import ReplayMemory
 from rltune.agents.spaces import Mixed, Parts, Spaces
 from toy_envs import Camera
 

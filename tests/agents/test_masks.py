@@ -14,8 +14,8 @@ from rltune.agents.algorithms.dqn import DQN
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.distributions import Categorical
 from rltune.agents.envs import Envs
+from rltune.agents.memory.replay import Batch
 from rltune.agents.normalize import ObservationNormalizer
-from rltune.agents.replay import Batch
 from rltune.agents.spaces import FORBIDDEN, Parts, Seen, Spaces, choose
 from rltune.agents.video import play
 

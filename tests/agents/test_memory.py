@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rltune.agents.memory import RolloutMemory
+from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.spaces import Spaces
 
 

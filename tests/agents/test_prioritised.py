@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.prioritised import SMALLEST, PrioritisedMemory, SumTree
+from rltune.agents.memory.prioritised import SMALLEST, PrioritisedMemory, SumTree
 from rltune.agents.spaces import Spaces
 
 

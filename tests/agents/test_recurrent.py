@@ -11,8 +11,8 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.on_policy import Rollout
 from rltune.agents.algorithms.ppo import PPO, PPOConfig
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.recurrent import LSTM, Reader
-from rltune.agents.replay import ReplayMemory
 from rltune.agents.spaces import Parts, Seen, Spaces
 from rltune.agents.video import play
 

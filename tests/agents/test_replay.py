@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents.errors import UserError
-from rltune.agents.replay import ReplayMemory, free_memory
+from rltune.agents.memory.replay import ReplayMemory, free_memory
 from rltune.agents.spaces import Spaces
 
 GAMMA = 0.9
@@ -254,7 +254,7 @@ def test_each_frame_is_stored_once() -> None:
 
 
 def test_images_are_compressed_and_vectors_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rltune.agents.pixels._CHUNK", 1000)  # many parts
+    monkeypatch.setattr("rltune.agents.memory.pixels._CHUNK", 1000)  # many parts
     memory = images(200, 4)
     step = Stacks(4).step()
     for _ in range(150):

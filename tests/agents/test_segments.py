@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.segments import SegmentMemory, Segments
+from rltune.agents.memory.segments import SegmentMemory, Segments
 from rltune.agents.spaces import Spaces
 
 N_ENVS, N_STEPS, N_ACTIONS = 3, 4, 5

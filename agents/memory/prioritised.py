@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
-from rltune.agents.pixels import MixedRows, packed, unpack
+from rltune.agents.memory.pixels import MixedRows, packed, unpack
 from rltune.agents.spaces import Mixed, Parts, Spaces
 from torch import Tensor
 

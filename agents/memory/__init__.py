@@ -1,0 +1,1 @@
+"""Memories: rollouts, and replay of transitions, segments and sequences."""
