@@ -18,7 +18,7 @@ from rltune.agents import checkpoint
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import AgentConfig, config_dict, hyperparameters, make_config
 from rltune.agents.controls import Controls, Monitor
-from rltune.agents.envs import Envs, Finished, Transition
+from rltune.agents.envs.vector import Envs, Finished, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
 from rltune.agents.memory.replay import ReplayMemory
@@ -312,7 +312,7 @@ class Agent:
 
     @property
     def view(self) -> dict[str, Any]:
-        """How it is shown an environment, as `Envs` and `make_env.as_shown` take it."""
+        """How it is shown an environment, as `Envs` and `make.as_shown` take it."""
         config = self.config
         return {
             "frame_stack": config.frame_stack,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rltune.agents.config import make_config
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class

@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from rltune.agents.agent import EVALUATION_ENVS, Evaluation, run_episodes
-from rltune.agents.envs import Envs
-from rltune.agents.masks import choice_counts
+from rltune.agents.envs.masks import choice_counts
+from rltune.agents.envs.vector import Envs
 from rltune.agents.spaces import Parts
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from rltune.agents.agent import Agent, Evaluation
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
 from rltune.agents.recurrent import Recall
 from rltune.agents.user_files import file_of_user

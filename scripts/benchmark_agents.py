@@ -176,15 +176,15 @@ def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
 def maker(env: str) -> Callable[..., Any]:
     """Return what makes the environment; the frames are ours: what is compared is the learning."""
     import gymnasium
-    from rltune.agents.envs import make_env
-    from rltune.agents.make_env import is_atari
+    from rltune.agents.envs.make import is_atari
+    from rltune.agents.envs.vector import make_env
 
     return partial(make_env, frame_stack=4) if is_atari(env) else gymnasium.make
 
 
 def sb3_scores(model: Any, env: str, episodes: int, seed: int = EVALUATION_SEED) -> list[float]:
     """Return the returns of greedy episodes, with the starts that our own evaluation has."""
-    from rltune.agents.envs import episode_seed
+    from rltune.agents.envs.vector import episode_seed
 
     vec = model.get_vec_normalize_env()
     scores = []

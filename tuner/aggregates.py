@@ -2,7 +2,7 @@
 
 Definitions follow rliable (Agarwal et al., "Deep RL at the Edge of the Statistical Precipice",
 NeurIPS 2021). All of them take a list with the scores of each environment, each of shape (runs,):
-the numbers of runs may differ. 0 is a bad policy and 1 a good one, see `scales.py`.
+the numbers of runs may differ. 0 is a bad policy and 1 a good one, see `suite.py`.
 """
 
 from __future__ import annotations

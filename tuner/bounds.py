@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltune.agents.envs.suite import environments, shares
 from rltune.learners import RLLIB, is_own
 from rltune.pbt import rungs_of
-from rltune.scales import environments, shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

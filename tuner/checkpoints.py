@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
 from rltune.learners import agent_type
 from rltune.rundir import STORAGE, RunDir, find_run
-from rltune.scales import is_suite
 
 if TYPE_CHECKING:
     from rltune.backends.suite import SuiteAgent

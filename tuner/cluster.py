@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError, storage_error
-from rltune.scales import environments
 
 if TYPE_CHECKING:
     from rltune.capacity import Growth

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.against import Others
 from rltune.agents.config import config_hash
+from rltune.agents.envs.waiting import PATIENCE, silence
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import place_in_own_code
-from rltune.agents.waiting import PATIENCE, silence
 from rltune.answer import tuning_quality
 from rltune.answer_text import label
 from rltune.by_hand import reason as by_hand

@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from rltune.agents.envs import LONGEST_EPISODE
+from rltune.agents.envs.make import as_made, build, find_spec, is_atari, is_own
+from rltune.agents.envs.masks import mask_to_info
+from rltune.agents.envs.vector import LONGEST_EPISODE
 from rltune.agents.errors import UserError
 from rltune.agents.fit import check_fit
-from rltune.agents.make_env import as_made, build, find_spec, is_atari, is_own
-from rltune.agents.masks import mask_to_info
 from rltune.agents.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
 from rltune.agents.spaces import Mixed, Parts, as_seen

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.formats import count, plural
-from rltune.scales import environments
 
 # env_steps of evaluations for one of training, at most, by default. Without updates, and ten at
 # once, they are cheaper: measured on CartPole, Acrobot and Pendulum (PPO, one core), a half to a
@@ -26,8 +26,8 @@ def longest_episode(env: str, env_kwargs: Mapping[str, Any] | None = None) -> in
 
     None: no time limit is known before the environment is made, or it can't be made.
     """
-    from rltune.agents.envs import LONGEST_EPISODE
-    from rltune.agents.make_env import find_spec, is_atari, is_own, split_limit
+    from rltune.agents.envs.make import find_spec, is_atari, is_own, split_limit
+    from rltune.agents.envs.vector import LONGEST_EPISODE
 
     total = 0
     for name in environments(env):

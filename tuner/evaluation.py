@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.errors import UserError
-from rltune.scales import environments, is_suite
 
 if TYPE_CHECKING:
     from rltune.agents.agent import Agent, Evaluation

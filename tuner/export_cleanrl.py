@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltune.agents.config import hyperparameters
+from rltune.agents.envs.make import is_own
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import is_own
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import is_schedule, parse_schedule
 from rltune.export_sb3 import check_known

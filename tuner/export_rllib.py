@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltune.agents.config import hyperparameters
+from rltune.agents.envs.make import is_own, split_limit
+from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import is_own, split_limit
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
-from rltune.agents.wrappers import WRAPPER
 from rltune.export_sb3 import check_known, python
 from rltune.exported import Exportable, commented
 from rltune.learners import RLLIB

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import yaml
+from rltune.agents.envs.make import find_spec, is_own, split_limit
+from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import find_spec, is_own, split_limit
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
-from rltune.agents.wrappers import WRAPPER
 from rltune.exported import Exportable, commented
 from rltune.sb3 import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.training_loop import TrainSpec

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 from rltune.agents.config import config_dict, make_config
+from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
 from rltune.checkpoints import kept_weights
@@ -26,7 +27,6 @@ from rltune.lineage import lineage
 from rltune.recipes import KEYS
 from rltune.rundir import RunDir
 from rltune.runs import RunReader
-from rltune.scales import is_suite
 from rltune.spec import SearchSpec
 from rltune.stats import FEW_RUNS, Estimate
 from rltune.summary import Summary, cell_value

@@ -30,8 +30,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rltune.agents.envs.suite import environments
 from rltune.history import HISTORY_COLUMNS
-from rltune.scales import environments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -384,7 +384,7 @@ def least_entropy(space: spaces.Space[Any]) -> float | None:
 
 def make_health(spec: SearchSpec) -> Health:
     """Return the judge of a search."""
-    from rltune.agents.envs import make_env
+    from rltune.agents.envs.vector import make_env
 
     least = []
     for name in environments(spec.env):

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict
+from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
 from rltune.agents.registry import agent_class
-from rltune.scales import environments, is_suite
 
 if TYPE_CHECKING:
     from rltune.agents.controls import Controls
@@ -91,7 +91,7 @@ def cut_off(row: Mapping[str, Any], env: str) -> str:
     """Return what to do about episodes of an evaluation that would not end, if there were some."""
     if not row.get("eval_cut"):
         return ""
-    from rltune.agents.envs import LONGEST_EPISODE
+    from rltune.agents.envs.vector import LONGEST_EPISODE
 
     said = f"episodes of evaluations are cut off after {LONGEST_EPISODE:,} steps: "
     if is_suite(env):

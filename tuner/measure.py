@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-from rltune.scales import environments
 from rltune.surroundings import split
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class _Run:
         self.evaluations = self.evaluations[-1:]
 
     def _longest_episode(self) -> int:
-        from rltune.agents.envs import LONGEST_EPISODE, make_env
+        from rltune.agents.envs.vector import LONGEST_EPISODE, make_env
 
         longest = 0
         for name in environments(self.spec.env):

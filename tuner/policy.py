@@ -11,14 +11,14 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import ArrayLike, NDArray
-from rltune.agents.envs import ActionEncoder
+from rltune.agents.envs.make import Env, as_made, as_shown, is_atari
+from rltune.agents.envs.masks import KEY
+from rltune.agents.envs.suite import environments, is_suite
+from rltune.agents.envs.vector import ActionEncoder
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import Env, as_made, as_shown, is_atari
-from rltune.agents.masks import KEY
 from rltune.agents.recurrent import Recall
 from rltune.agents.spaces import Parts, as_seen
 from rltune.checkpoints import find_checkpoint, load_agent
-from rltune.scales import environments, is_suite
 
 if TYPE_CHECKING:
     from rltune.trainer import SingleTrainer
@@ -212,7 +212,7 @@ class Policy:
 
 
 class _View:
-    """Shows single observations as `rltune.agents.make_env` shows those of an environment."""
+    """Shows single observations as `rltune.agents.envs.make` shows those of an environment."""
 
     def __init__(
         self,

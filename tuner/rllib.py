@@ -34,7 +34,7 @@ from rltune.agents.agent import (
 )
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.controls import Controls, Monitor
-from rltune.agents.envs import Envs, make_env
+from rltune.agents.envs.vector import Envs, make_env
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.recurrent import Recall

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import StorageError, UserError, storage_error
 from rltune.files import atomic_write, remove_leftovers
 from rltune.masking import masked
 from rltune.provenance import command_line, git_revision, machine, now, versions
-from rltune.scales import environments
 from rltune.untrusted import check_tree, load_yaml
 
 if TYPE_CHECKING:

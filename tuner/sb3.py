@@ -151,11 +151,11 @@ def look_at(
     """
     import gymnasium
     from gymnasium import spaces
-    from rltune.agents.make_env import find_spec, is_atari, is_own, make_env, split_limit
-    from rltune.agents.masks import Masked
+    from rltune.agents.envs.make import find_spec, is_atari, is_own, make_env, split_limit
+    from rltune.agents.envs.masks import Masked
+    from rltune.agents.envs.wrappers import named, take_wrappers, wrapped
     from rltune.agents.spaces import Parts
     from rltune.agents.user_code import factory
-    from rltune.agents.wrappers import named, take_wrappers, wrapped
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
     layers: list[Any] = [seen]

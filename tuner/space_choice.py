@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.config import NETWORK_FIELDS, own_name
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.dimensions import Dimension, same, word
-from rltune.scales import environments
 from rltune.space import Space, shipped_name, shipped_spaces
 from rltune.space_changes import held
 from rltune.space_samples import try_out
@@ -98,7 +98,7 @@ def _read(space: Asked) -> Space:
 
 
 def _check_env(read: Space, env: str) -> None:
-    from rltune.agents.make_env import check_env_name
+    from rltune.agents.envs.make import check_env_name
 
     try:
         for one in environments(env):

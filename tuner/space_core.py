@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.dimensions import Dimension, same
 from rltune.expressions import Expression
-from rltune.scales import environments
 from rltune.yaml_lines import Source
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """What a training has beside its agent's hyperparameters, and may be searched like them.
 
 In a configuration, ``env.KEY`` is an argument of the environment, ``wrapper.NAME`` and
-``wrapper.NAME.ARG`` a wrapper around it (see `rltune.agents.make_env`), and ``total_timesteps`` the
+``wrapper.NAME.ARG`` a wrapper around it (see `rltune.agents.envs.make`), and ``total_timesteps`` the
 length of the training, at most the budget. `split` takes them out again where something is trained.
 """
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import Hyperparameter, hyperparameters
+from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
-from rltune.scales import is_suite
 
 if TYPE_CHECKING:
     from rltune.space_core import SpaceCore
@@ -138,7 +138,7 @@ def defaults(space: SpaceCore, env: str) -> dict[str, Any]:
 def _argument(env: str, key: str) -> object:
     """Return the default of an argument of the environment's constructor."""
     from gymnasium.envs.registration import load_env_creator
-    from rltune.agents.make_env import find_spec, is_own
+    from rltune.agents.envs.make import find_spec, is_own
     from rltune.agents.user_code import factory
 
     if is_own(env):

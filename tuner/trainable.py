@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ray import tune
+from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
-from rltune.agents.waiting import Watch
 from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config
 from rltune.masking import masked_text

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 from rltune.agents.agent import Chunk, Evaluation
 from rltune.agents.config import config_dict, config_hash
 from rltune.agents.controls import Controls
+from rltune.agents.envs.suite import completed, is_suite
+from rltune.agents.envs.waiting import Watch, on_stderr, silence
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
-from rltune.agents.waiting import Watch, on_stderr, silence
+from rltune.backends.suite import check_together
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
 from rltune.evaluating import explained, longest_episode
 from rltune.history import HistoryWriter
@@ -33,7 +35,6 @@ from rltune.learners import (
 )
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.rundir import STORAGE, RunDir, default_name, run_path
-from rltune.scales import check_together, completed, is_suite
 from rltune.spec import check_device
 from rltune.tracking import Tracker
 from rltune.tracking_options import Tracking

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from rltune.agents.envs import Envs, check_env_name, episode_seed, make_env
+from rltune.agents.envs.vector import Envs, check_env_name, episode_seed, make_env
 from rltune.agents.errors import UserError
 
 
@@ -284,7 +284,7 @@ def test_a_limit_is_a_number_of_steps(limit):
 
 
 def test_only_training_may_have_episodes_without_end(monkeypatch):
-    monkeypatch.setattr("rltune.agents.envs.LONGEST_EPISODE", 20)
+    monkeypatch.setattr("rltune.agents.envs.vector.LONGEST_EPISODE", 20)
     for env, training, limit, lengths in (
         (own("Endless"), True, None, []),
         (own("Endless"), False, None, [20, 20]),

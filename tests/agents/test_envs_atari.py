@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")

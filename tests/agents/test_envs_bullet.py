@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents.agent import Agent
-from rltune.agents.envs import Envs, check_env_name, make_env
+from rltune.agents.envs.vector import Envs, check_env_name, make_env
 from rltune.agents.errors import UserError
 
 MINITAUR = "MinitaurBulletEnv-v0"
@@ -135,7 +135,7 @@ def test_a_gym_that_was_there_is_there_again(bullet, monkeypatch):
 
 def test_missing_package_names_the_extra(monkeypatch):
     import gymnasium
-    from rltune.agents import bullet as adapter
+    from rltune.agents.envs import pybullet as adapter
 
     def missing():
         raise ImportError("No module named 'pybullet_envs'")

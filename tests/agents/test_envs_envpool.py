@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from rltune.agents.agent import Agent
-from rltune.agents.envs import Envs, Transition, make_env
+from rltune.agents.envs.vector import Envs, Transition, make_env
 from rltune.agents.errors import UserError
 
 

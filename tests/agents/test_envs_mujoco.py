@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 
 pytest.importorskip("mujoco")
 

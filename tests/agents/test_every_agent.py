@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from rltune.agents import Agent
 from rltune.agents.config import make_config
-from rltune.agents.envs import make_env
+from rltune.agents.envs.vector import make_env
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.agents.spaces import Spaces
 

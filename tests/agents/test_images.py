@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rltune.agents import Agent
 from rltune.agents.config import make_config
 from rltune.agents.encoders import Combined, NatureCNN, make_encoder
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 from rltune.agents.images import with_images
 from rltune.agents.memory.pixels import MixedRows
 from rltune.agents.memory.replay import ReplayMemory

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer, RunningMeanStd
 
 

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rltune.agents import waiting
-from rltune.agents.envs import Envs
+from rltune.agents.envs import waiting
+from rltune.agents.envs.vector import Envs
 
 GATES: dict[str, threading.Event] = {}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium
 import pytest
+from rltune.agents.envs.make import make_env
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import make_env
 
 
 def layers(env_kwargs: dict[str, Any]) -> list[Any]:
@@ -45,7 +45,7 @@ def test_mistakes_are_one_sentence(name: str, value: object, said: str) -> None:
 
 
 def test_other_ways_to_step_have_no_wrappers() -> None:
-    from rltune.agents.envs import Envs
+    from rltune.agents.envs.vector import Envs
 
     with pytest.raises(UserError, match="needs vectorization sync or async"):
         Envs(

@@ -21,8 +21,8 @@ import torch
 import yaml
 from rltune.agents import checkpoint
 from rltune.agents.agent import Agent
+from rltune.agents.envs.make import make_env
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import make_env
 from rltune.agents.user_code import factory, import_object
 from rltune.cli import main
 from rltune.untrusted import load_yaml

@@ -327,7 +327,7 @@ def test_a_kill_between_the_copies_and_the_record_changes_nothing(
 def test_evaluations_that_are_cut_off_are_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rltune.agents.envs.LONGEST_EPISODE", 30)
+    monkeypatch.setattr("rltune.agents.envs.vector.LONGEST_EPISODE", 30)
     endless = {**POPULATION, "env": "toy:EndlessEnv", "trials": 3}
     search = Serial(tmp_path, **endless, tournament=False)
     search.go_on()

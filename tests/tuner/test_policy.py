@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import rltune
 from rltune.agents import Agent
-from rltune.agents.envs import episode_seed
+from rltune.agents.envs.vector import episode_seed
 from rltune.rundir import RunDir
 
 SMALL = {"n_envs": 2, "n_steps": 8, "net_arch": [16]}

@@ -9,7 +9,7 @@ import rltune
 from rltune import cli
 from rltune.agents import Agent
 from rltune.agents.config import make_config
-from rltune.agents.envs import make_env
+from rltune.agents.envs.vector import make_env
 from rltune.agents.errors import UserError
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.presets import presets

@@ -23,7 +23,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from ray.rllib.algorithms.registry import ALGORITHMS
 from rltune.agents.config import canonical_name, config_dict, make_config
 from rltune.agents.controls import Controls
-from rltune.agents.envs import Envs
+from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.learners import agent_type, config_class
 from rltune.policy import Policy

@@ -9,11 +9,11 @@ import pytest
 import rltune
 import yaml
 from rltune.agents.agent import Agent
+from rltune.agents.envs.suite import completed, environments, parse_suite
 from rltune.agents.errors import UserError
 from rltune.backends.suite import SuiteAgent
 from rltune.cli import main
 from rltune.measure import measure
-from rltune.scales import completed, environments, parse_suite
 from rltune.spec import SearchSpec
 from searching import SPACE, check_history
 

@@ -412,7 +412,7 @@ def test_episodes_that_would_not_end_are_cut_off_and_it_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr("rltune.agents.envs.LONGEST_EPISODE", 30)
+    monkeypatch.setattr("rltune.agents.envs.vector.LONGEST_EPISODE", 30)
     where: dict[str, Any] = {"storage_path": tmp_path, "plain": True}
     run = train(spec(env="toy:EndlessEnv"), name="run", **where)
     rows = read_history(run.path)["eval_cut"].dropna()

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 from rltune.agents import checkpoint
 from rltune.agents.agent import Chunk, Episode, Evaluation
 from rltune.agents.controls import Controls
+from rltune.agents.envs.suite import parse_suite, shares
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
-from rltune.scales import check_together, parse_suite, shares
 
 if TYPE_CHECKING:
+    from rltune.agents.controls import Controls
     from rltune.trainer import SingleTrainer
 
 
@@ -261,3 +262,14 @@ def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         for name in parts[0]
         if name in common
     }
+
+
+def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
+    """Raise `UserError` for what only a single environment can have."""
+    if controls.target_reward is not None or controls.early_stop_patience is not None:
+        raise UserError(
+            "--target-reward and --early-stop-patience need a single environment: with several, "
+            "none may end before the others."
+        )
+    if env_kwargs:
+        raise UserError("--env-kwargs needs a single environment.")

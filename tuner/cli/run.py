@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.envs.suite import HELP as ENVS
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import parse_flags, parse_mapping, reject_extra
-from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -113,8 +113,8 @@ def check_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Space, list[str]]:
     """Return the space in the agent's names, and what is to be said of it; UserError: refused."""
     import numpy as np
+    from rltune.agents.envs.suite import environments
     from rltune.learners import check_fit, config_class
-    from rltune.scales import environments
     from rltune.search import full_config, starts
     from rltune.space_choice import choose_space
 

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.envs.suite import HELP as ENVS
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import parse_flags, parse_mapping
 from rltune.cli.run import EVAL_MODE, WEIGHTS_HELP, add_checkpoint_flag, add_trackers
-from rltune.scales import HELP as ENVS
 
 if TYPE_CHECKING:
     from rltune.agents.config import Hyperparameter

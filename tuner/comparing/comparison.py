@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rltune.agents.envs.suite import Scale, known_scale, parse_suite
 from rltune.agents.errors import UserError
 from rltune.aggregates import (
     PROFILE_POINTS,
@@ -23,7 +24,6 @@ from rltune.aggregates import (
 from rltune.comparing.entries import Entry, Runs, collect
 from rltune.comparing.trainings import EVALUATION
 from rltune.objectives import DEFAULT, parse_objective
-from rltune.scales import Scale, known_scale, parse_suite
 from rltune.stats import (
     Estimate,
     bootstrap_interval,

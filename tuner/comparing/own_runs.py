@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.envs.suite import Scale, is_suite, parse_suite
 from rltune.agents.errors import UserError
 from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
 from rltune.objectives import DEFAULT, METRIC
 from rltune.rundir import RunDir
 from rltune.runs import RunReader
-from rltune.scales import Scale, is_suite, parse_suite
 from rltune.summary import Summary
 
 if TYPE_CHECKING:

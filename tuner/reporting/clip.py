@@ -13,9 +13,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.rundir import RunDir, find_run
-from rltune.scales import environments
 
 LONGEST = 600  # env steps
 PATIENCE = 120.0  # seconds that a recording may take

@@ -15,9 +15,9 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from rltune.agents.envs.waiting import calling
 from rltune.agents.errors import UserError
 from rltune.agents.spaces import Seen
-from rltune.agents.waiting import calling
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]

@@ -43,7 +43,10 @@ def register() -> None:
 def _register(id: str, entry_point: str, **options: Any) -> None:
     if not any(part in entry_point for part in UNUSABLE):
         gymnasium.register(
-            id, "rltune.agents.bullet:BulletEnv", kwargs={"entry_point": entry_point}, **options
+            id,
+            "rltune.agents.envs.pybullet:BulletEnv",
+            kwargs={"entry_point": entry_point},
+            **options,
         )
 
 

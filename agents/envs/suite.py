@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
     import gymnasium
-    from rltune.agents.controls import Controls
 
 HELP = "gymnasium id, or module:Class of your own; several at once: ENV,ENV or ENV=LOW:HIGH,..."
 RANDOM_EPISODES = 20
@@ -83,24 +81,13 @@ def shares(total: int, parts: int) -> list[int]:
     return [end - start for start, end in itertools.pairwise(ends)]
 
 
-def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
-    """Raise `UserError` for what only a single environment can have."""
-    if controls.target_reward is not None or controls.early_stop_patience is not None:
-        raise UserError(
-            "--target-reward and --early-stop-patience need a single environment: with several, "
-            "none may end before the others."
-        )
-    if env_kwargs:
-        raise UserError("--env-kwargs needs a single environment.")
-
-
 def completed(env: str) -> str:
     """Return the name with all scales: 0 is what random actions get, 1 is the solving return.
 
     Raises:
         UserError: an unknown environment, or one that gymnasium knows no solving return of.
     """
-    from rltune.agents.make_env import check_env_name
+    from rltune.agents.envs.make import check_env_name
 
     if not is_suite(env):
         return env
@@ -136,7 +123,7 @@ def known_scale(env: str) -> Scale | None:
 
 def _known_scale(env: str) -> Scale:
     import gymnasium
-    from rltune.agents.make_env import is_own, make_env
+    from rltune.agents.envs.make import is_own, make_env
 
     low = _random_return(make_env(env))
     high = None if is_own(env) else gymnasium.spec(env).reward_threshold

@@ -1,4 +1,4 @@
-"""The ways to run environments side by side, brought to one meaning for `rltune.agents.envs`.
+"""The ways to run environments side by side, brought to one meaning for `rltune.agents.envs.vector`.
 
 Each steps all environments and says what truly came next; `Envs` says when a new episode begins.
 gymnasium's own autoreset is switched off, or undone where it can't be (PITFALLS: its default hands
@@ -17,12 +17,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
-from rltune.agents.atari import FRAME_SKIP
+from rltune.agents.envs.atari import FRAME_SKIP
+from rltune.agents.envs.make import Env, build, find_spec, is_atari, is_own, split_limit
+from rltune.agents.envs.masks import KEY, refuse_masks
+from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
-from rltune.agents.make_env import Env, build, find_spec, is_atari, is_own, split_limit
-from rltune.agents.masks import KEY, refuse_masks
 from rltune.agents.spaces import as_seen
-from rltune.agents.wrappers import WRAPPER
 
 Array = npt.NDArray[Any]
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]

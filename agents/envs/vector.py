@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from rltune.agents import waiting
-from rltune.agents.atari import FRAME_SKIP
+from rltune.agents.envs import waiting
+from rltune.agents.envs.atari import FRAME_SKIP
+from rltune.agents.envs.backends import BACKENDS, Backend
+from rltune.agents.envs.make import check_env_name, frame_stack_of, is_atari, make_env
 from rltune.agents.errors import unknown
-from rltune.agents.make_env import check_env_name, frame_stack_of, is_atari, make_env
-from rltune.agents.vectorization import BACKENDS, Backend
 
 __all__ = ["Envs", "Finished", "Transition", "check_env_name", "episode_seed", "make_env"]
 

@@ -21,12 +21,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from rltune.agents.envs.masks import Masked, mask_to_info, offers_masks
+from rltune.agents.envs.wrappers import take_wrappers, wrapped
 from rltune.agents.errors import UserError
 from rltune.agents.images import Layout, image_layout, with_images
-from rltune.agents.masks import Masked, mask_to_info, offers_masks
 from rltune.agents.spaces import as_seen
 from rltune.agents.user_code import check_single_agent, factory, import_module
-from rltune.agents.wrappers import take_wrappers, wrapped
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
@@ -36,7 +36,7 @@ EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
     "gymnasium.envs.mujoco": "mujoco",
     "ale_py": "atari",
-    "rltune.agents.bullet": "bullet",
+    "rltune.agents.envs.pybullet": "bullet",
 }
 
 
@@ -215,12 +215,12 @@ def find_spec(env: str) -> gymnasium.envs.registration.EnvSpec:
 
 
 def _register_extras() -> None:
-    from rltune.agents import bullet
+    from rltune.agents.envs import pybullet
 
     with contextlib.suppress(ImportError):
         gymnasium.register_envs(importlib.import_module("ale_py"))
     with contextlib.suppress(ImportError):
-        bullet.register()
+        pybullet.register()
 
 
 def _unknown_id(env_id: str) -> UserError:
@@ -282,7 +282,7 @@ def _make_registered(
     spec: gymnasium.envs.registration.EnvSpec, atari: bool, kwargs: dict[str, Any]
 ) -> Env:
     if atari:
-        from rltune.agents.atari import preprocess
+        from rltune.agents.envs.atari import preprocess
 
         if "frameskip" in kwargs:
             raise UserError(f"environment {spec.id!r}: preprocessing fixes the frameskip at 4")

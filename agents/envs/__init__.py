@@ -1,0 +1,1 @@
+"""Environments: made by name, wrapped, masked, and stepped as one vector."""
