@@ -21,10 +21,10 @@ from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs.vector import Envs, Finished, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
+from rltune.agents.loop.acting import Recall
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
-from rltune.agents.recurrent import Recall
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Parts, Spaces
 

@@ -9,7 +9,7 @@ from typing import Any
 from rltune.agents.config import make_config
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
-from rltune.agents.recurrent import Recall
+from rltune.agents.loop.acting import Recall
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Spaces
 

@@ -8,7 +8,7 @@ and states, and a successor brings its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import gymnasium
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from gymnasium import spaces as gym_spaces
 from torch import Tensor
 
 # What stands in place of a forbidden action's logit or value: its probability is exactly 0, but
@@ -153,3 +154,12 @@ class Spaces:
     observation: gymnasium.Space[Any]
     action: gymnasium.Space[Any]
     n_envs: int
+
+
+def with_states(spaces: Spaces, *sizes: int) -> Spaces:
+    """Return the spaces with room for the states of LSTMs of the given sizes; 0: there is none."""
+    if not all(sizes):
+        return spaces
+    parts = Parts(spaces.observation)
+    inner = cast(gym_spaces.Box, parts.observation_space)
+    return replace(spaces, observation=Seen(inner, parts.n_mask, sizes))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rltune.agents.agent import Agent, Evaluation
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
-from rltune.agents.recurrent import Recall
+from rltune.agents.loop.acting import Recall
 from rltune.agents.user_files import file_of_user
 
 Frame = npt.NDArray[np.uint8]  # (height, width, 3)

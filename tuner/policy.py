@@ -16,7 +16,7 @@ from rltune.agents.envs.masks import KEY
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.vector import ActionEncoder
 from rltune.agents.errors import UserError
-from rltune.agents.recurrent import Recall
+from rltune.agents.loop.acting import Recall
 from rltune.agents.spaces import Parts, as_seen
 from rltune.checkpoints import find_checkpoint, load_agent
 

@@ -37,7 +37,7 @@ from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs.vector import Envs, make_env
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
-from rltune.agents.recurrent import Recall
+from rltune.agents.loop.acting import Recall
 from rltune.agents.spaces import Parts
 from rltune.learners import EXPLORES, NO_WEIGHTS, RECORDED, RLLIB
 from rltune.rllib_config import MODEL, algorithm_name, config_class, defaults, quiet
@@ -67,7 +67,7 @@ class Policy:
     """The network of an RLlib algorithm, asked for greedy actions.
 
     What it sees are observations (n, d). Where the network has a state (DreamerV3), 1 at the
-    beginning of an episode and the state follow: see `rltune.agents.recurrent.Recall`.
+    beginning of an episode and the state follow: see `rltune.agents.loop.acting.Recall`.
     """
 
     def __init__(self, module: Any, action_space: gymnasium.Space[Any]) -> None:

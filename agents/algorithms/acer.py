@@ -9,12 +9,12 @@ from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.acer_config import ACERConfig
-from rltune.agents.distributions import make_distribution
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.segments import SegmentMemory, Segments
-from rltune.agents.networks import ACERNet
+from rltune.agents.networks.actor_critic import ACERNet
+from rltune.agents.networks.distributions import make_distribution
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn

@@ -9,16 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.actions import BoxScale
-from rltune.agents.actors import DeterministicActor
 from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.noise import ActionNoise, NoiseResettingMemory, make_noise
 from rltune.agents.algorithms.off_policy import TD_LOSSES, ActorCriticConfig, learning_rate_of
 from rltune.agents.config import hp
-from rltune.agents.critics import Critics
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.networks.actions import BoxScale
+from rltune.agents.networks.actors import DeterministicActor
+from rltune.agents.networks.critics import Critics
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 

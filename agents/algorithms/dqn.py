@@ -21,10 +21,10 @@ from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
-from rltune.agents.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
-from rltune.agents.recurrent import check_replayed, with_states
+from rltune.agents.memory.sequences import check_replayed
+from rltune.agents.networks.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
 from rltune.agents.schedules import value_at
-from rltune.agents.spaces import Spaces, choose
+from rltune.agents.spaces import Spaces, choose, with_states
 from torch import Tensor, nn
 
 

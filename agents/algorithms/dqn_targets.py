@@ -9,8 +9,8 @@ import torch
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import Batch, ReplayMemory
-from rltune.agents.q_networks import QNetwork
-from rltune.agents.recurrent import sample_sequences
+from rltune.agents.memory.sequences import sample_sequences
+from rltune.agents.networks.q_networks import QNetwork
 from torch import Tensor
 
 LARGE = 8192  # transitions that are drawn at once

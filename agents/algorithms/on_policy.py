@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithms.returns import generalised_advantages
 from rltune.agents.config import OnPolicyConfig
-from rltune.agents.distributions import make_distribution
+from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.networks import ActorCritic
+from rltune.agents.networks.actor_critic import ActorCritic
+from rltune.agents.networks.distributions import make_distribution
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
@@ -189,3 +190,29 @@ class Policy:
         exploration = state["exploration"]
         self.exploration = None if exploration is None else exploration.to(self.device)
         self.steps_explored = state["steps_explored"]
+
+
+class _FromRollouts(Protocol):
+    """What of a configuration decides on the sequences of a rollout."""
+
+    @property
+    def lstm_size(self) -> int: ...
+    @property
+    def n_steps(self) -> int: ...
+    @property
+    def sequence_length(self) -> int: ...
+
+
+def whole_sequences(config: _FromRollouts) -> int:
+    """Return the length of the sequences that a rollout is cut into.
+
+    Raises:
+        UserError: the rollout is no multiple of it.
+    """
+    length = config.sequence_length or config.n_steps
+    if config.lstm_size and config.n_steps % length:
+        raise UserError(
+            f"n_steps is {config.n_steps}, but must be a multiple of sequence_length {length}; "
+            "sequence_length 0 takes the whole rollout"
+        )
+    return length

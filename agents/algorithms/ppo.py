@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.on_policy import Policy, Rollout
+from rltune.agents.algorithms.on_policy import Policy, Rollout, whole_sequences
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.recurrent import whole_sequences, with_states
 from rltune.agents.schedules import value_at
-from rltune.agents.spaces import Spaces
+from rltune.agents.spaces import Spaces, with_states
 from torch import Tensor, nn
 
 

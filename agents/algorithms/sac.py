@@ -16,19 +16,19 @@ import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.actions import BoxScale, Choices
-from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.off_policy import TD_LOSSES, learning_rate_of
 from rltune.agents.algorithms.sac_batches import Minibatches, Transitions
 from rltune.agents.algorithms.sac_config import SACConfig
 from rltune.agents.algorithms.sac_temperature import TargetEntropy, Temperature
-from rltune.agents.critics import Critics
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.replay import ReplayMemory
-from rltune.agents.recurrent import check_replayed, with_states
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.memory.sequences import check_replayed
+from rltune.agents.networks.actions import BoxScale, Choices
+from rltune.agents.networks.actors import FactoredCategorical, SquashedGaussian
+from rltune.agents.networks.critics import Critics
+from rltune.agents.spaces import Parts, Spaces, with_states
 from torch import Tensor, nn
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from rltune.agents.actions import BoxScale, Choices
-from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.algorithms.sac_config import SACConfig
-from rltune.agents.critics import CRITICS, Critics
 from rltune.agents.memory.replay import Batch, ReplayMemory
-from rltune.agents.recurrent import sample_sequences
+from rltune.agents.memory.sequences import sample_sequences
+from rltune.agents.networks.actions import BoxScale, Choices
+from rltune.agents.networks.actors import FactoredCategorical, SquashedGaussian
+from rltune.agents.networks.critics import CRITICS, Critics
 from torch import Tensor
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from rltune.agents.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.errors import UserError
+from rltune.agents.networks.actors import FactoredCategorical, SquashedGaussian
 from torch import Tensor, nn
 
 

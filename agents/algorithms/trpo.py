@@ -11,10 +11,10 @@ from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.on_policy import Policy, Rollout
 from rltune.agents.algorithms.trust_region import line_search, natural_step
 from rltune.agents.config import OnPolicyConfig, hp
-from rltune.agents.distributions import Bernoulli, Gaussian
 from rltune.agents.learner import Learner, flatten
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.networks import ActorCritic
+from rltune.agents.networks.actor_critic import ActorCritic
+from rltune.agents.networks.distributions import Bernoulli, Gaussian
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn

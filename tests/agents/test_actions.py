@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.actions import BoxScale, Choices
 from rltune.agents.errors import UserError
+from rltune.agents.networks.actions import BoxScale, Choices
 
 
 def test_boxes_are_scaled_to_their_bounds_and_back() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from gymnasium import spaces
-from rltune.agents.actors import SquashedGaussian
 from rltune.agents.config import OffPolicyConfig
-from rltune.agents.networks import LOG_STD_RANGE
+from rltune.agents.networks.actor_critic import LOG_STD_RANGE
+from rltune.agents.networks.actors import SquashedGaussian
 from rltune.agents.spaces import Spaces
 
 

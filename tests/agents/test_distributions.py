@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.distributions import (
+from rltune.agents.errors import UserError
+from rltune.agents.networks.distributions import (
     Bernoulli,
     Categorical,
     Gaussian,
     MultiCategorical,
     make_distribution,
 )
-from rltune.agents.errors import UserError
 from torch import distributions as reference
 
 BATCH = 5

@@ -18,7 +18,7 @@ from rltune.agents.algorithms.dqn_targets import Lesson
 from rltune.agents.config import make_config
 from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import Batch
-from rltune.agents.q_networks import NoisyLinear, QuantileReturns, Returns
+from rltune.agents.networks.q_networks import NoisyLinear, QuantileReturns, Returns
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 

@@ -10,11 +10,11 @@ import torch
 from gymnasium import spaces
 from rltune.agents import Agent
 from rltune.agents.config import OnPolicyConfig, make_config
-from rltune.agents.distributions import make_distribution
-from rltune.agents.encoders import IMAGE_ENCODERS, Flat, NatureCNN, make_encoder
 from rltune.agents.errors import UserError
-from rltune.agents.layers import initialise
-from rltune.agents.networks import ActorCritic
+from rltune.agents.networks.actor_critic import ActorCritic
+from rltune.agents.networks.distributions import make_distribution
+from rltune.agents.networks.encoders import IMAGE_ENCODERS, Flat, NatureCNN, make_encoder
+from rltune.agents.networks.layers import initialise
 from rltune.agents.spaces import Spaces
 from torch import nn
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from rltune.agents import Agent
 from rltune.agents.config import hyperparameters
-from rltune.agents.layers import ModelLayers, initialise, mlp
 from rltune.agents.model_files import parse_model
+from rltune.agents.networks.layers import ModelLayers, initialise, mlp
 from rltune.agents.registry import BUILTIN, agent_class
 from torch import nn
 

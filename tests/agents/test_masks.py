@@ -12,9 +12,9 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.dqn import DQN
 from rltune.agents.algorithms.dqn_config import DQNConfig
-from rltune.agents.distributions import Categorical
 from rltune.agents.envs.vector import Envs
 from rltune.agents.memory.replay import Batch
+from rltune.agents.networks.distributions import Categorical
 from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.spaces import FORBIDDEN, Parts, Seen, Spaces, choose
 from rltune.agents.video import play

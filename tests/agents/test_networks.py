@@ -7,8 +7,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents.config import OnPolicyConfig, make_config
-from rltune.agents.distributions import make_distribution
-from rltune.agents.networks import ActorCritic
+from rltune.agents.networks.actor_critic import ActorCritic
+from rltune.agents.networks.distributions import make_distribution
 from rltune.agents.spaces import Spaces
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)

@@ -12,7 +12,7 @@ from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.on_policy import Rollout
 from rltune.agents.algorithms.ppo import PPO, PPOConfig
 from rltune.agents.memory.replay import ReplayMemory
-from rltune.agents.recurrent import LSTM, Reader
+from rltune.agents.networks.recurrent import LSTM, Reader
 from rltune.agents.spaces import Parts, Seen, Spaces
 from rltune.agents.video import play
 

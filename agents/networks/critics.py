@@ -1,16 +1,16 @@
 """Q-networks side by side, of DDPG, TD3 and SAC.
 
-Critics read images with an encoder that they share; actors (`rltune.agents.actors`) have their own.
+Critics read images with an encoder that they share; actors (`rltune.agents.networks.actors`) have their own.
 """
 
 from __future__ import annotations
 
 import torch
 from rltune.agents.config import OffPolicyConfig
-from rltune.agents.encoders import Encoder, make_encoder, model_encoder
-from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
-from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.networks.encoders import Encoder, make_encoder, model_encoder
+from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
+from rltune.agents.networks.recurrent import Reader, make_core
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 

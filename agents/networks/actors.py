@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 import torch
-from rltune.agents.actions import Choices
 from rltune.agents.config import OffPolicyConfig
-from rltune.agents.critics import ACTOR, Critics, head
-from rltune.agents.distributions import MultiCategorical
-from rltune.agents.encoders import Encoder, make_encoder, model_encoder
-from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
-from rltune.agents.networks import LOG_STD_RANGE
-from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.networks.actions import Choices
+from rltune.agents.networks.actor_critic import LOG_STD_RANGE
+from rltune.agents.networks.critics import ACTOR, Critics, head
+from rltune.agents.networks.distributions import MultiCategorical
+from rltune.agents.networks.encoders import Encoder, make_encoder, model_encoder
+from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
+from rltune.agents.networks.recurrent import Reader, make_core
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh

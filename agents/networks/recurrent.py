@@ -7,86 +7,14 @@ unrolls them from the state of their first row; one that is given rows does one 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any
 
-import numpy as np
 import torch
-from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm
-from rltune.agents.errors import UserError
-from rltune.agents.memory.replay import Batch, ReplayMemory
-from rltune.agents.spaces import Parts, Seen, Spaces
+from rltune.agents.spaces import Parts
 from torch import Tensor, nn
 
 Array = NDArray[Any]
-
-
-def with_states(spaces: Spaces, *sizes: int) -> Spaces:
-    """Return the spaces with room for the states of LSTMs of the given sizes; 0: there is none."""
-    if not all(sizes):
-        return spaces
-    parts = Parts(spaces.observation)
-    inner = cast(gym_spaces.Box, parts.observation_space)
-    return replace(spaces, observation=Seen(inner, parts.n_mask, sizes))
-
-
-class _FromRollouts(Protocol):
-    """What of a configuration decides on the sequences of a rollout."""
-
-    @property
-    def lstm_size(self) -> int: ...
-    @property
-    def n_steps(self) -> int: ...
-    @property
-    def sequence_length(self) -> int: ...
-
-
-def whole_sequences(config: _FromRollouts) -> int:
-    """Return the length of the sequences that a rollout is cut into.
-
-    Raises:
-        UserError: the rollout is no multiple of it.
-    """
-    length = config.sequence_length or config.n_steps
-    if config.lstm_size and config.n_steps % length:
-        raise UserError(
-            f"n_steps is {config.n_steps}, but must be a multiple of sequence_length {length}; "
-            "sequence_length 0 takes the whole rollout"
-        )
-    return length
-
-
-class _Replayed(Protocol):
-    """What of a configuration decides on the sequences that are replayed."""
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def sequence_length(self) -> int: ...
-    @property
-    def burn_in(self) -> int: ...
-    @property
-    def buffer_size(self) -> int: ...
-
-
-def check_replayed(config: _Replayed, spaces: Spaces) -> None:
-    """Raise `UserError` where sequences of such a configuration can't be replayed."""
-    if len(Parts(spaces.observation).shape) != 1:
-        raise UserError("an LSTM can't replay images; use ppo or a2c, or lstm_size 0")
-    steps, length = config.buffer_size // spaces.n_envs, config.burn_in + config.sequence_length
-    if steps < length:
-        raise UserError(
-            f"buffer_size {config.buffer_size:,} keeps {steps} steps of each environment, but "
-            f"burn_in and sequence_length take {length}; raise buffer_size"
-        )
-
-
-def sample_sequences(memory: ReplayMemory, config: _Replayed, generator: torch.Generator) -> Batch:
-    """Return sequences with ``batch_size`` steps to learn from in all, but one at least."""
-    n = max(1, config.batch_size // config.sequence_length)
-    return memory.sample_sequences(n, config.sequence_length, config.burn_in, generator)
 
 
 class LSTM(nn.Module):
@@ -178,37 +106,3 @@ class Reader(nn.Module):
 def make_core(parts: Parts, n_in: int, which: int = 0) -> LSTM | None:
     """Return an LSTM, not yet initialised, or None where what is seen has no room for its state."""
     return LSTM(parts, n_in, which) if parts.lstm_sizes else None
-
-
-class Recall:
-    """Acts with an algorithm, and carries its recurrent state from one step to the next."""
-
-    def __init__(self, algorithm: Algorithm[Any]) -> None:
-        self.algorithm = algorithm
-        self._state: Array = np.zeros((1, algorithm.state_size), np.float32)
-
-    def first(self, obs: Array) -> Array:
-        """Return what the algorithm sees at the beginning of episodes."""
-        if not self.algorithm.state_size:
-            return obs
-        self._state = np.zeros((len(obs), self.algorithm.state_size), np.float32)
-        return self.seen(obs, np.ones(len(obs), np.bool_))
-
-    def act(self, seen: Array, *, explore: bool) -> Array:
-        """Return actions (n, ...)."""
-        if self.algorithm.state_size:
-            self._state = self.algorithm.next_state(seen)
-        return self.algorithm.act(seen, explore=explore)
-
-    def seen(self, obs: Array, begins: Array) -> Array:
-        """Return what the algorithm sees after `act`.
-
-        Args:
-            obs: (n, ...)
-            begins: where they are the first ones of episodes: (n,)
-        """
-        if not self.algorithm.state_size:
-            return obs
-        n = len(obs)
-        state = np.where(begins[:, None], 0, self._state)
-        return np.concatenate([obs.reshape(n, -1), begins[:, None], state], 1, dtype=np.float32)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import torch
 from rltune.agents.config import AgentConfig, OnPolicyConfig
-from rltune.agents.distributions import Distribution, Gaussian
-from rltune.agents.encoders import Encoder, ImageEncoder, make_encoder, model_encoder
-from rltune.agents.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.model_files import Layer
-from rltune.agents.recurrent import LSTM, Reader, make_core
+from rltune.agents.networks.distributions import Distribution, Gaussian
+from rltune.agents.networks.encoders import Encoder, ImageEncoder, make_encoder, model_encoder
+from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
+from rltune.agents.networks.recurrent import LSTM, Reader, make_core
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Protocol
 
 import torch
-from rltune.agents.encoders import ImageEncoder, make_encoder, model_encoder
-from rltune.agents.layers import HIDDEN_GAIN, activated, flat, initialise, mlp
 from rltune.agents.model_files import Layer, Model
-from rltune.agents.recurrent import Reader, make_core
+from rltune.agents.networks.encoders import ImageEncoder, make_encoder, model_encoder
+from rltune.agents.networks.layers import HIDDEN_GAIN, activated, flat, initialise, mlp
+from rltune.agents.networks.recurrent import Reader, make_core
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 from torch.nn.functional import linear

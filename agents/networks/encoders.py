@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from rltune.agents.errors import UserError
 from rltune.agents.images import CNN_FEATURES
-from rltune.agents.layers import ModelLayers, mlp
 from rltune.agents.model_files import Layer
+from rltune.agents.networks.layers import ModelLayers, mlp
 from rltune.agents.spaces import Mixed, Parts, Spaces
 from torch import Tensor, nn
 

@@ -1,0 +1,45 @@
+"""Acting: a policy asked for actions, with the recurrent state that it carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rltune.agents.algorithm import Algorithm
+
+Array = NDArray[Any]
+
+
+class Recall:
+    """Acts with an algorithm, and carries its recurrent state from one step to the next."""
+
+    def __init__(self, algorithm: Algorithm[Any]) -> None:
+        self.algorithm = algorithm
+        self._state: Array = np.zeros((1, algorithm.state_size), np.float32)
+
+    def first(self, obs: Array) -> Array:
+        """Return what the algorithm sees at the beginning of episodes."""
+        if not self.algorithm.state_size:
+            return obs
+        self._state = np.zeros((len(obs), self.algorithm.state_size), np.float32)
+        return self.seen(obs, np.ones(len(obs), np.bool_))
+
+    def act(self, seen: Array, *, explore: bool) -> Array:
+        """Return actions (n, ...)."""
+        if self.algorithm.state_size:
+            self._state = self.algorithm.next_state(seen)
+        return self.algorithm.act(seen, explore=explore)
+
+    def seen(self, obs: Array, begins: Array) -> Array:
+        """Return what the algorithm sees after `act`.
+
+        Args:
+            obs: (n, ...)
+            begins: where they are the first ones of episodes: (n,)
+        """
+        if not self.algorithm.state_size:
+            return obs
+        n = len(obs)
+        state = np.where(begins[:, None], 0, self._state)
+        return np.concatenate([obs.reshape(n, -1), begins[:, None], state], 1, dtype=np.float32)

@@ -1,0 +1,1 @@
+"""Networks: encoders, actors, critics, and distributions of actions."""
