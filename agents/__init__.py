@@ -10,10 +10,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltune.agents.agent import Agent as Agent
-    from rltune.agents.agent import Chunk as Chunk
-    from rltune.agents.agent import Episode as Episode
-    from rltune.agents.agent import Evaluation as Evaluation
     from rltune.agents.algorithm import Algorithm as Algorithm
     from rltune.agents.algorithms.a2c import A2C as A2C
     from rltune.agents.algorithms.a2c import A2CConfig as A2CConfig
@@ -35,8 +31,12 @@ if TYPE_CHECKING:
     from rltune.agents.config import OffPolicyConfig as OffPolicyConfig
     from rltune.agents.config import OnPolicyConfig as OnPolicyConfig
     from rltune.agents.config import hp as hp
-    from rltune.agents.controls import Controls as Controls
     from rltune.agents.errors import UserError as UserError
+    from rltune.agents.loop.agent import Agent as Agent
+    from rltune.agents.loop.controls import Controls as Controls
+    from rltune.agents.loop.results import Chunk as Chunk
+    from rltune.agents.loop.results import Episode as Episode
+    from rltune.agents.loop.results import Evaluation as Evaluation
     from rltune.agents.spaces import Spaces as Spaces
 
 _HOME = {

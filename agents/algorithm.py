@@ -1,6 +1,6 @@
 """What an agent is: a class that acts, updates and can be saved.
 
-An algorithm knows no environment, no loop and no logger; `rltune.agents.agent` runs it.
+An algorithm knows no environment, no loop and no logger; `rltune.agents.loop.agent` runs it.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def settings(agent: str, env: str, preset: str) -> dict[str, Any]:
 
 
 def train_ours(job: dict[str, Any]) -> dict[str, Any]:
-    from rltune.agents.agent import Agent
+    from rltune.agents.loop.agent import Agent
 
     values = settings(job["agent"], job["env"], job["preset"])
     agent = Agent(

@@ -151,7 +151,7 @@ def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
     space = space_of(setting.agent)
 
     def trainable(parameters: dict[str, Any]) -> None:
-        from rltune.agents.agent import Agent
+        from rltune.agents.loop.agent import Agent
 
         config = decode(parameters, space)
         agent = Agent(setting.agent, setting.env, config, total_timesteps=setting.budget, seed=seed)
@@ -294,7 +294,7 @@ def test_one(search: dict[str, Any], seed: int) -> float:
         model.learn(setting.budget)
         scores = sb3_scores(model, setting.env, 100)
         return sum(scores) / len(scores)
-    from rltune.agents.agent import Agent
+    from rltune.agents.loop.agent import Agent
 
     agent = Agent(
         setting.agent, setting.env, search["config"],

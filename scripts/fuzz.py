@@ -26,8 +26,8 @@ with atheris.instrument_imports(
     import numpy as np
     import rltune
     import torch
-    from rltune.agents import checkpoint
     from rltune.agents.errors import UserError
+    from rltune.agents.loop import checkpoint
     from rltune.agents.model_files import parse_model
     from rltune.comparing.sb3_logs import read_logs
     from rltune.expressions import Expression

@@ -119,8 +119,8 @@ def record(settings: Sequence[Setting]) -> None:
 
 def train(setting: Setting, config: dict[str, Any], seed: int) -> dict[str, Any]:
     """Train a configuration on a seed; a training that diverges has no further values."""
-    from rltune.agents.agent import Agent
     from rltune.agents.config import hyperparameters
+    from rltune.agents.loop.agent import Agent
     from rltune.agents.registry import agent_class
 
     name, env, budget = setting

@@ -37,7 +37,7 @@ def load_agent(path: Path, *, env: str | None = None, device: str = "auto") -> T
     Raises:
         UserError: no checkpoint, or one of another environment.
     """
-    from rltune.agents import checkpoint  # late: readers of a run need no PyTorch
+    from rltune.agents.loop import checkpoint  # late: readers of a run need no PyTorch
 
     found = checkpoint.read(path)
     kind = agent_type(found["agent"], found["env"])
@@ -92,7 +92,7 @@ def check_weights(
     weights: str,
 ) -> None:
     """Raise `UserError` where an agent with one of the configurations can't start from weights."""
-    from rltune.agents.agent import Agent
+    from rltune.agents.loop.agent import Agent
 
     file = find_checkpoint(weights)
     for config in configs:
@@ -116,7 +116,7 @@ def kept_weights(run: str, weights: str | None) -> str | None:
 
 def copy_to_use(source: Path, target: Path) -> None:
     """Copy a checkpoint without its replay memory: nobody goes on from the copy."""
-    from rltune.agents import checkpoint
+    from rltune.agents.loop import checkpoint
 
     state = checkpoint.read(source)
     for part in (state, *checkpoint.members(state, source)):

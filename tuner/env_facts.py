@@ -12,8 +12,8 @@ from rltune.agents.envs.make import as_made, build, find_spec, is_atari, is_own
 from rltune.agents.envs.masks import mask_to_info
 from rltune.agents.envs.vector import LONGEST_EPISODE
 from rltune.agents.errors import UserError
-from rltune.agents.fit import check_fit
-from rltune.agents.random_agent import RandomAgent
+from rltune.agents.loop.compatibility import check_fit
+from rltune.agents.loop.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
 from rltune.agents.spaces import Mixed, Parts, as_seen
 from rltune.learners import RLLIB

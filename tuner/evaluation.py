@@ -12,8 +12,9 @@ from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
-    from rltune.agents.agent import Agent, Evaluation
-    from rltune.agents.random_agent import RandomAgent
+    from rltune.agents.loop.agent import Agent
+    from rltune.agents.loop.random_agent import RandomAgent
+    from rltune.agents.loop.results import Evaluation
     from rltune.policy import Policy
     from rltune.trainer import Trainer
 
@@ -101,7 +102,7 @@ def play(
     Raises:
         UserError: there is no such checkpoint, no display, or the environment can't be drawn.
     """
-    from rltune.agents.video import play as play_agent
+    from rltune.agents.loop.video import play as play_agent
 
     if run == RANDOM:
         raise UserError("random actions can be evaluated, not played")
@@ -147,7 +148,7 @@ def opened(
     path = None
     agent: Trainer | RandomAgent
     if run == RANDOM:
-        from rltune.agents.random_agent import RandomAgent
+        from rltune.agents.loop.random_agent import RandomAgent
 
         if env is None or is_suite(env):
             raise UserError("random actions in which environment? Give --env with one of them.")

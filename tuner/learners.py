@@ -15,7 +15,7 @@ from rltune.agents.eval_modes import GREEDY
 from rltune.agents.registry import agent_class
 
 if TYPE_CHECKING:
-    from rltune.agents.controls import Controls
+    from rltune.agents.loop.controls import Controls
     from rltune.trainer import SingleTrainer, Trainer
 
 RLLIB = "rllib:"
@@ -63,7 +63,7 @@ def check_fit(
 
         check_theirs(agent, env, configs, env_kwargs, has_data=has_data)
     else:
-        from rltune.agents.fit import check_fit as check_ours
+        from rltune.agents.loop.compatibility import check_fit as check_ours
 
         check_ours(agent, env, configs, env_kwargs)
 
@@ -114,7 +114,7 @@ def one_agent_type(agent: str) -> type[SingleTrainer]:
         from rltune.rllib import RLlibAgent
 
         return RLlibAgent
-    from rltune.agents.agent import Agent
+    from rltune.agents.loop.agent import Agent
 
     return Agent
 

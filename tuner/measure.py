@@ -183,7 +183,7 @@ class _Run:
     """A trial that is trained and evaluated as a worker does it, and stopped early."""
 
     def __init__(self, spec: SearchSpec, config: Mapping[str, Any]) -> None:
-        from rltune.agents.controls import Controls
+        from rltune.agents.loop.controls import Controls
         from rltune.learners import make_trainer
 
         self.spec = spec

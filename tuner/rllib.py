@@ -23,21 +23,15 @@ import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents import checkpoint
-from rltune.agents.agent import (
-    EVALUATION_ENVS,
-    Chunk,
-    Episode,
-    Evaluation,
-    Seeds,
-    run_episodes,
-)
 from rltune.agents.config import config_dict, make_config
-from rltune.agents.controls import Controls, Monitor
 from rltune.agents.envs.vector import Envs, make_env
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
+from rltune.agents.loop import checkpoint
 from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.controls import Controls, Monitor
+from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
+from rltune.agents.loop.results import Chunk, Episode, Evaluation
 from rltune.agents.spaces import Parts
 from rltune.learners import EXPLORES, NO_WEIGHTS, RECORDED, RLLIB
 from rltune.rllib_config import MODEL, algorithm_name, config_class, defaults, quiet

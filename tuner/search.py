@@ -331,7 +331,7 @@ def check_goals(spec: SearchSpec) -> None:
 
 def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
     """Find the mistakes that would otherwise show up only in a worker, with these to try."""
-    from rltune.agents.controls import Controls
+    from rltune.agents.loop.controls import Controls
     from rltune.capacity import Resources, fitting
     from rltune.checkpoints import check_weights
     from rltune.cluster import is_elsewhere

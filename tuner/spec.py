@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rltune.against import Goal, Others, parse_goal
-from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
+from rltune.agents.loop.controls import Controls
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking_options import Tracking

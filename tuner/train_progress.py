@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from rltune.agents.agent import Evaluation
+    from rltune.agents.loop.results import Evaluation
 
 SECONDS_PER_LINE = 10.0
 NARROW = 90  # columns

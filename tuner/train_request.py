@@ -14,8 +14,8 @@ from rltune.agents.config import (
     hyperparameters,
     make_config,
 )
-from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError, unknown
+from rltune.agents.loop.controls import Controls
 from rltune.checkpoints import place_of
 from rltune.dimensions import checked_value
 from rltune.evaluating import affordable, longest_episode

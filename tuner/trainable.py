@@ -184,7 +184,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         return result
 
     def _make_agent(self) -> Trainer:
-        from rltune.agents.controls import Controls
+        from rltune.agents.loop.controls import Controls
         from rltune.learners import agent_type, make_trainer
 
         task = self.task

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rltune.agents.controls import Controls
 from rltune.agents.eval_modes import GREEDY
+from rltune.agents.loop.controls import Controls
 
 if TYPE_CHECKING:
     import gymnasium
-    from rltune.agents.agent import Chunk, Evaluation
+    from rltune.agents.loop.results import Chunk, Evaluation
     from typing_extensions import Self
 
 

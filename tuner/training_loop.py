@@ -14,13 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
-from rltune.agents.agent import Chunk, Evaluation
 from rltune.agents.config import config_dict, config_hash
-from rltune.agents.controls import Controls
 from rltune.agents.envs.suite import completed, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr, silence
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
+from rltune.agents.loop.controls import Controls
+from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.suite import check_together
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
 from rltune.evaluating import explained, longest_episode

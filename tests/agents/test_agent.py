@@ -126,7 +126,7 @@ def test_evaluation_depends_on_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
     assert agent.evaluate(5, seed=3).returns == five.returns
     assert agent.evaluate(5, seed=4).returns != five.returns
     assert agent.evaluate(2, seed=3).returns == five.returns[:2]
-    monkeypatch.setattr("rltune.agents.agent.EVALUATION_ENVS", 1)
+    monkeypatch.setattr("rltune.agents.loop.evaluation.EVALUATION_ENVS", 1)
     assert agent.evaluate(5, seed=3).returns == five.returns
     assert five.mean == pytest.approx(np.mean(five.returns))
     assert five.lengths == [int(r) for r in five.returns]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from rltune.agents import Agent, UserError, checkpoint
+from rltune.agents import Agent, UserError
+from rltune.agents.loop import checkpoint
 
 TINY = {"n_envs": 1, "n_steps": 8, "batch_size": 8, "n_epochs": 1, "net_arch": [4]}
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from rltune.agents.controls import Controls, Monitor
+from rltune.agents.loop.controls import Controls, Monitor
 
 
 def watch(monitor: Monitor, returns: list[float]) -> Monitor:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rltune.agents.agent import Agent
 from rltune.agents.envs.vector import Envs, check_env_name, make_env
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 
 MINITAUR = "MinitaurBulletEnv-v0"
 

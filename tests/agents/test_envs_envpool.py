@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rltune.agents.agent import Agent
 from rltune.agents.envs.vector import Envs, Transition, make_env
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 
 
 @pytest.fixture

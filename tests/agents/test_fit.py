@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from rltune.agents.errors import UserError
-from rltune.agents.fit import check_fit
+from rltune.agents.loop.compatibility import check_fit
 
 
 class Env(gymnasium.Env[Any, Any]):

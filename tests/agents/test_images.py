@@ -12,10 +12,10 @@ from rltune.agents import Agent
 from rltune.agents.config import make_config
 from rltune.agents.envs.vector import Envs
 from rltune.agents.images import with_images
+from rltune.agents.loop.normalization import ObservationNormalizer
 from rltune.agents.memory.pixels import MixedRows
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.encoders import Combined, NatureCNN, make_encoder
-from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Mixed, Parts, Spaces
 from toy_envs import Camera

@@ -13,11 +13,11 @@ from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.dqn import DQN
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.envs.vector import Envs
+from rltune.agents.loop.normalization import ObservationNormalizer
+from rltune.agents.loop.video import play
 from rltune.agents.memory.replay import Batch
 from rltune.agents.networks.distributions import Categorical
-from rltune.agents.normalize import ObservationNormalizer
 from rltune.agents.spaces import FORBIDDEN, Parts, Seen, Spaces, choose
-from rltune.agents.video import play
 
 FENCED, PICTURE = "tests.agents.toy_envs:Fenced", "tests.agents.toy_envs:FencedPicture"
 SMALL = {"net_arch": (16,), "learning_rate": 0.01, "n_envs": 4}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents.envs.vector import Envs
-from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer, RunningMeanStd
+from rltune.agents.loop.normalization import ObservationNormalizer, RewardNormalizer, RunningMeanStd
 
 
 def test_running_mean_and_variance_are_those_of_all_rows():

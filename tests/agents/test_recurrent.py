@@ -11,10 +11,10 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.on_policy import Rollout
 from rltune.agents.algorithms.ppo import PPO, PPOConfig
+from rltune.agents.loop.video import play
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.recurrent import LSTM, Reader
 from rltune.agents.spaces import Parts, Seen, Spaces
-from rltune.agents.video import play
 
 REMEMBER = "tests.agents.toy_envs:Remember"
 ROLLOUT = {"lstm_size": 16, "n_steps": 16, "net_arch": (32,), "gamma": 0.9, "learning_rate": 0.005}

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rltune.agents.agent import Agent
 from rltune.agents.algorithms.ppo import PPO
 from rltune.agents.config import make_config
+from rltune.agents.loop.agent import Agent
 from rltune.agents.spaces import Spaces
 
 sb3 = pytest.importorskip("stable_baselines3")

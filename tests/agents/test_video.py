@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from PIL import Image
-from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
-from rltune.agents.video import open_video, play
+from rltune.agents.loop.agent import Agent
+from rltune.agents.loop.video import open_video, play
 
 SIDE = 41  # odd, which H.264 does not take
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from rltune.agents.agent import Agent
 from rltune.agents.config import Hyperparameter, config_dict, hyperparameters
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.agents.registry import BUILTIN, agent_class
 
 BOX_ONLY = ("ddpg", "td3")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.checkpoints import find_checkpoint
 from rltune.rundir import RunDir
 

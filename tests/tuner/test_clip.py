@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.cli import main
 from rltune.reporting import clip
 from rltune.reporting.report import report, report_quietly

@@ -15,9 +15,9 @@ import rltune
 import torch
 import yaml
 from exporting import training
-from rltune.agents.agent import Agent
 from rltune.agents.config import Hyperparameter, config_dict, hyperparameters, make_config
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import value_at
 from rltune.sb3 import AGENTS, EnvFacts, translate, updates, without_equal

@@ -19,10 +19,10 @@ import optuna
 import pytest
 import torch
 import yaml
-from rltune.agents import checkpoint
-from rltune.agents.agent import Agent
 from rltune.agents.envs.make import make_env
 from rltune.agents.errors import UserError
+from rltune.agents.loop import checkpoint
+from rltune.agents.loop.agent import Agent
 from rltune.agents.user_code import factory, import_object
 from rltune.cli import main
 from rltune.untrusted import load_yaml

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import rltune
-from rltune.agents.agent import Agent
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.answer import Answer
 from rltune.cli import main
 from rltune.dimensions import parse_dimension

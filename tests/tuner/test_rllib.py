@@ -22,9 +22,9 @@ import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from ray.rllib.algorithms.registry import ALGORITHMS
 from rltune.agents.config import canonical_name, config_dict, make_config
-from rltune.agents.controls import Controls
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
+from rltune.agents.loop.controls import Controls
 from rltune.learners import agent_type, config_class
 from rltune.policy import Policy
 from rltune.rllib import RLlibAgent, _is_sound, _learner, _replay
@@ -313,7 +313,7 @@ def test_an_evaluation_does_what_the_module_does(name: str, env: str) -> None:
     result = agent.evaluate(3, max_steps=50)
     assert result == agent_of(result, agent.evaluate(3, max_steps=50))
     module = agent._rllib.get_module()
-    from rltune.agents.agent import Seeds
+    from rltune.agents.loop.evaluation import Seeds
 
     envs = Envs(env, 3, seed=Seeds.of(3).evaluation, max_episode_steps=50, training=False)
     obs, returns, ended = envs.reset(), np.zeros(3), np.zeros(3, bool)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import rltune
 import torch
-from rltune.agents import Agent, checkpoint
+from rltune.agents import Agent
+from rltune.agents.loop import checkpoint
 from rltune.rundir import RunDir
 
 SMALL: dict[str, Any] = {"net_arch": [8], "buffer_size": 500, "batch_size": 8}

@@ -7,7 +7,7 @@ import pydoc
 from dataclasses import fields
 
 import rltune
-from rltune.agents.controls import Controls
+from rltune.agents.loop.controls import Controls
 from rltune.spec import SearchSpec
 from rltune.training_loop import TrainSpec
 

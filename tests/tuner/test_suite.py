@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import rltune
 import yaml
-from rltune.agents.agent import Agent
 from rltune.agents.envs.suite import completed, environments, parse_suite
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.backends.suite import SuiteAgent
 from rltune.cli import main
 from rltune.measure import measure

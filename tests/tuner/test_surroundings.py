@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import rltune
 import yaml
-from rltune.agents.agent import Agent
 from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
 from rltune.bounds import most_env_steps
 from rltune.cli import main
 from rltune.space import Space

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rltune.agents import checkpoint
-from rltune.agents.agent import Chunk, Episode, Evaluation
-from rltune.agents.controls import Controls
 from rltune.agents.envs.suite import parse_suite, shares
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
+from rltune.agents.loop import checkpoint
+from rltune.agents.loop.controls import Controls
+from rltune.agents.loop.results import Chunk, Episode, Evaluation
 
 if TYPE_CHECKING:
-    from rltune.agents.controls import Controls
+    from rltune.agents.loop.controls import Controls
     from rltune.trainer import SingleTrainer
 
 
@@ -29,7 +29,7 @@ class SuiteAgent:
     Each has an equal share of the env_steps. Returns are normalised scores, those of evaluations
     means over the environments; there the metrics have each one's own return, ``eval_return/ENV``.
 
-    Args: as those of `rltune.agents.agent.Agent`, but ``env`` is a suite's name.
+    Args: as those of `rltune.agents.loop.agent.Agent`, but ``env`` is a suite's name.
     """
 
     def __init__(

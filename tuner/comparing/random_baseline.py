@@ -57,7 +57,7 @@ def _is_gymnasiums(env: str) -> bool:
 
 
 def _played(env: str, seed: int, end: int, metric: str) -> Training:
-    from rltune.agents.random_agent import RandomAgent
+    from rltune.agents.loop.random_agent import RandomAgent
 
     value = RandomAgent(env).evaluate(EPISODES, seed).mean
     return Training(

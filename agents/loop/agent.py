@@ -5,183 +5,35 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents import checkpoint
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import AgentConfig, config_dict, hyperparameters, make_config
-from rltune.agents.controls import Controls, Monitor
-from rltune.agents.envs.vector import Envs, Finished, Transition
+from rltune.agents.envs.vector import Envs, Transition
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
+from rltune.agents.loop import checkpoint
 from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.controls import Controls, Monitor
+from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
+from rltune.agents.loop.normalization import ObservationNormalizer, RewardNormalizer
+from rltune.agents.loop.results import Chunk, Episode
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.normalize import ObservationNormalizer, RewardNormalizer
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Parts, Spaces
 
+if TYPE_CHECKING:
+    from rltune.agents.loop.results import Evaluation
+
 Array = NDArray[Any]
-# Episodes of an evaluation run side by side, so many at most.
-EVALUATION_ENVS = 10
-
-
-@dataclass(frozen=True)
-class Episode:
-    """A finished training episode; ``env_steps`` of the agent when it ended, ``time`` in Unix s."""
-
-    env_steps: int
-    episode_return: float
-    length: int
-    time: float
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """What one call of ``learn`` did.
-
-    ``metrics`` are means over the chunk's updates; ``mean_reward`` is that of the last training
-    episodes (`Controls.reward_buffer_size`); ``diverged`` says what became infinite or NaN.
-    """
-
-    env_steps: int
-    seconds: float
-    metrics: dict[str, float]
-    episodes: list[Episode]
-    mean_reward: float | None
-    best_reward: float | None
-    stop_reason: str | None
-    diverged: str | None
-    updates: int = 0
-
-    @classmethod
-    def merged(cls, chunks: Sequence[Chunk]) -> Chunk:
-        """Return consecutive chunks as the one that a single call would have given."""
-        updates = sum(chunk.updates for chunk in chunks)
-        sums: dict[str, float] = {}
-        for chunk in chunks:
-            for name, value in chunk.metrics.items():
-                sums[name] = sums.get(name, 0.0) + value * chunk.updates
-        return replace(
-            chunks[-1],
-            seconds=sum(chunk.seconds for chunk in chunks),
-            metrics={name: total / updates for name, total in sums.items()},
-            episodes=[episode for chunk in chunks for episode in chunk.episodes],
-            updates=updates,
-        )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Episodes of an evaluation: their undiscounted returns, lengths, and the seconds they took.
-
-    ``successes`` are those of the episodes of which the environment says it; ``metrics`` are what
-    else is known of them; ``cut`` is how many had no time limit and did not end.
-    """
-
-    returns: list[float]
-    lengths: list[int]
-    seconds: float
-    successes: list[bool] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    cut: int = 0
-
-    @property
-    def mean(self) -> float:
-        """The mean return."""
-        return math.fsum(self.returns) / len(self.returns)
-
-    @property
-    def std(self) -> float:
-        """The standard deviation of the returns."""
-        return float(np.std(self.returns))
-
-    @property
-    def success_rate(self) -> float | None:
-        """The part of the episodes that were a success; None: the environment does not say."""
-        return sum(self.successes) / len(self.successes) if self.successes else None
-
-    def row(self) -> dict[str, float]:
-        """Return the columns of the history."""
-        columns = {
-            "eval_return": self.mean,
-            "eval_std": self.std,
-            "eval_episodes": len(self.returns),
-            "eval_length": sum(self.lengths) / len(self.lengths),
-        }
-        if (rate := self.success_rate) is not None:
-            columns["success_rate"] = rate
-        if self.cut:
-            columns["eval_cut"] = self.cut
-        return {**columns, **self.metrics}
-
-
-def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:
-    """Raise a UserError for a return of NaN; a policy that has come to nothing gives NaN, too."""
-    if any(math.isnan(one.episode_return) for one in episodes) and np.isfinite(action).all():
-        raise UserError(f"environment {envs.name!r}: step() gave a reward of NaN or None")
-
-
-def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
-    """Run so many episodes and close the environments.
-
-    Args:
-        envs: fresh ones; their seed decides about the starts
-        act: observations (n_envs, ...), and where they are the first of an episode -> actions
-        episodes: how many; the first ones that began, so that short ones are not preferred
-
-    Raises:
-        UserError: the environment answered an action with a reward that is none.
-    """
-    started = time.perf_counter()
-    results: dict[int, Finished] = {}
-    try:
-        obs = envs.reset()
-        begins: Array = np.ones(envs.n_envs, np.bool_)
-        while len(results) < episodes:
-            action = act(obs, begins)
-            step = envs.step(action)
-            _check_returns(envs, action, step.episodes)
-            obs, begins = step.obs, step.terminated | step.truncated
-            results.update(
-                {
-                    finished.number: finished
-                    for finished in step.episodes
-                    if finished.number < episodes
-                }
-            )
-    finally:
-        envs.close()
-    done = [results[number] for number in range(episodes)]
-    return Evaluation(
-        returns=[one.episode_return for one in done],
-        lengths=[one.length for one in done],
-        seconds=time.perf_counter() - started,
-        successes=[one.success for one in done if one.success is not None],
-        cut=sum(envs.cuts(one) for one in done),
-    )
-
-
-@dataclass
-class Seeds:
-    """The independent seeds that one seed stands for."""
-
-    algorithm: int
-    training: int
-    evaluation: int
-
-    @classmethod
-    def of(cls, seed: int) -> Seeds:
-        """Return those of ``seed``."""
-        state = np.random.SeedSequence(seed).generate_state(3)
-        return cls(*(int(word) for word in state))
 
 
 @dataclass

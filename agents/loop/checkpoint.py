@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from rltune.agents.config import config_dict
-from rltune.agents.controls import Controls
 from rltune.agents.errors import UserError, storage_error
+from rltune.agents.loop.controls import Controls
 
 FORMAT = "rltune-agent"
 VERSION = 1

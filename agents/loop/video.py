@@ -13,10 +13,11 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from rltune.agents.agent import Agent, Evaluation
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
 from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.agent import Agent
+from rltune.agents.loop.results import Evaluation
 from rltune.agents.user_files import file_of_user
 
 Frame = npt.NDArray[np.uint8]  # (height, width, 3)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from rltune.agents.agent import EVALUATION_ENVS, Evaluation, run_episodes
 from rltune.agents.envs.masks import choice_counts
 from rltune.agents.envs.vector import Envs
+from rltune.agents.loop.evaluation import EVALUATION_ENVS, run_episodes
+from rltune.agents.loop.results import Evaluation
 from rltune.agents.spaces import Parts
 
 Array = NDArray[Any]

@@ -1,0 +1,1 @@
+"""The training loop: an agent that acts, remembers, learns, is evaluated and saved."""

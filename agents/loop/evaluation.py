@@ -1,0 +1,80 @@
+"""Evaluation: whole episodes on environments of their own, and their seeds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rltune.agents.envs.vector import Envs, Finished
+from rltune.agents.errors import UserError
+from rltune.agents.loop.results import Evaluation
+
+Array = NDArray[Any]
+# Episodes of an evaluation run side by side, so many at most.
+EVALUATION_ENVS = 10
+
+
+def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:
+    """Raise a UserError for a return of NaN; a policy that has come to nothing gives NaN, too."""
+    if any(math.isnan(one.episode_return) for one in episodes) and np.isfinite(action).all():
+        raise UserError(f"environment {envs.name!r}: step() gave a reward of NaN or None")
+
+
+def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
+    """Run so many episodes and close the environments.
+
+    Args:
+        envs: fresh ones; their seed decides about the starts
+        act: observations (n_envs, ...), and where they are the first of an episode -> actions
+        episodes: how many; the first ones that began, so that short ones are not preferred
+
+    Raises:
+        UserError: the environment answered an action with a reward that is none.
+    """
+    started = time.perf_counter()
+    results: dict[int, Finished] = {}
+    try:
+        obs = envs.reset()
+        begins: Array = np.ones(envs.n_envs, np.bool_)
+        while len(results) < episodes:
+            action = act(obs, begins)
+            step = envs.step(action)
+            _check_returns(envs, action, step.episodes)
+            obs, begins = step.obs, step.terminated | step.truncated
+            results.update(
+                {
+                    finished.number: finished
+                    for finished in step.episodes
+                    if finished.number < episodes
+                }
+            )
+    finally:
+        envs.close()
+    done = [results[number] for number in range(episodes)]
+    return Evaluation(
+        returns=[one.episode_return for one in done],
+        lengths=[one.length for one in done],
+        seconds=time.perf_counter() - started,
+        successes=[one.success for one in done if one.success is not None],
+        cut=sum(envs.cuts(one) for one in done),
+    )
+
+
+@dataclass
+class Seeds:
+    """The independent seeds that one seed stands for."""
+
+    algorithm: int
+    training: int
+    evaluation: int
+
+    @classmethod
+    def of(cls, seed: int) -> Seeds:
+        """Return those of ``seed``."""
+        state = np.random.SeedSequence(seed).generate_state(3)
+        return cls(*(int(word) for word in state))

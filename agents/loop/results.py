@@ -1,0 +1,99 @@
+"""Results of training: episodes, a chunk of training, and an evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished training episode; ``env_steps`` of the agent when it ended, ``time`` in Unix s."""
+
+    env_steps: int
+    episode_return: float
+    length: int
+    time: float
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one call of ``learn`` did.
+
+    ``metrics`` are means over the chunk's updates; ``mean_reward`` is that of the last training
+    episodes (`Controls.reward_buffer_size`); ``diverged`` says what became infinite or NaN.
+    """
+
+    env_steps: int
+    seconds: float
+    metrics: dict[str, float]
+    episodes: list[Episode]
+    mean_reward: float | None
+    best_reward: float | None
+    stop_reason: str | None
+    diverged: str | None
+    updates: int = 0
+
+    @classmethod
+    def merged(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """Return consecutive chunks as the one that a single call would have given."""
+        updates = sum(chunk.updates for chunk in chunks)
+        sums: dict[str, float] = {}
+        for chunk in chunks:
+            for name, value in chunk.metrics.items():
+                sums[name] = sums.get(name, 0.0) + value * chunk.updates
+        return replace(
+            chunks[-1],
+            seconds=sum(chunk.seconds for chunk in chunks),
+            metrics={name: total / updates for name, total in sums.items()},
+            episodes=[episode for chunk in chunks for episode in chunk.episodes],
+            updates=updates,
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of an evaluation: their undiscounted returns, lengths, and the seconds they took.
+
+    ``successes`` are those of the episodes of which the environment says it; ``metrics`` are what
+    else is known of them; ``cut`` is how many had no time limit and did not end.
+    """
+
+    returns: list[float]
+    lengths: list[int]
+    seconds: float
+    successes: list[bool] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    cut: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    @property
+    def success_rate(self) -> float | None:
+        """The part of the episodes that were a success; None: the environment does not say."""
+        return sum(self.successes) / len(self.successes) if self.successes else None
+
+    def row(self) -> dict[str, float]:
+        """Return the columns of the history."""
+        columns = {
+            "eval_return": self.mean,
+            "eval_std": self.std,
+            "eval_episodes": len(self.returns),
+            "eval_length": sum(self.lengths) / len(self.lengths),
+        }
+        if (rate := self.success_rate) is not None:
+            columns["success_rate"] = rate
+        if self.cut:
+            columns["eval_cut"] = self.cut
+        return {**columns, **self.metrics}
