@@ -29,10 +29,10 @@ with atheris.instrument_imports(
     from rltune.agents.errors import UserError
     from rltune.agents.loop import checkpoint
     from rltune.agents.model_files import parse_model
+    from rltune.common.reading import load_yaml
     from rltune.comparing.sb3_logs import read_logs
     from rltune.expressions import Expression
     from rltune.space import Space
-    from rltune.untrusted import load_yaml
     from rltune.yaml_lines import parse_yaml
 
 SPACES = Path(rltune.__file__).resolve().parent.parent / "search_spaces"

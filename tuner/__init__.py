@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rltune.version import __version__
+from rltune.common.version import __version__
 
 if TYPE_CHECKING:
     from rltune.agents.errors import UserError

@@ -23,7 +23,7 @@ from rltune.answer_text import (
     sentences,
     without_tests,
 )
-from rltune.masking import masked
+from rltune.common.redaction import masked
 from rltune.stats import (
     Estimate,
     bootstrap_interval,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltune.formats import gain, interval, plural, score
+from rltune.common.formats import gain, interval, plural, score
 from rltune.stats import FEW_RUNS, MOST_RUNS, SIGNIFICANCE, significance, smallest_p_value
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from rltune.agents.errors import UserError, unknown
-from rltune.formats import rung_at
+from rltune.common.formats import rung_at
 
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 

@@ -6,7 +6,7 @@ import math
 import time
 from typing import NamedTuple
 
-from rltune.formats import count, duration
+from rltune.common.formats import count, duration
 
 # Until trials have shown their speed, this part of the time limit is kept for the tournament.
 TOURNAMENT_SHARE = 0.4

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltune.agents.errors import StorageError
-from rltune.files import atomic_write
+from rltune.common.files import atomic_write
 
 if TYPE_CHECKING:
     from rltune.trainer import Trainer

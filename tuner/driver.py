@@ -24,8 +24,8 @@ from rltune.answer_text import label
 from rltune.by_hand import reason as by_hand
 from rltune.checkpoints import WEIGHTS
 from rltune.clock import Clock
+from rltune.common.formats import duration
 from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
-from rltune.formats import duration
 from rltune.learners import cut_off
 from rltune.prices import Prices
 from rltune.reasons import TIME_LIMIT

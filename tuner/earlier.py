@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rltune.agents.errors import UserError
+from rltune.common.formats import plural
+from rltune.common.reading import reading
 from rltune.dimensions import same
 from rltune.distributions import nearest
-from rltune.formats import plural
 from rltune.rundir import RunDir
 from rltune.runs import read_run
 from rltune.sampler_views import blames
 from rltune.trials_table import as_text
-from rltune.untrusted import reading
 from rltune.warm_start import Earlier, ranks
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-from rltune.formats import count, plural
+from rltune.common.formats import count, plural
 
 # env_steps of evaluations for one of training, at most, by default. Without updates, and ten at
 # once, they are cheaper: measured on CartPole, Acrobot and Pendulum (PPO, one core), a half to a

@@ -21,6 +21,8 @@ from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
 from rltune.checkpoints import kept_weights
+from rltune.common.reading import load_yaml
+from rltune.common.version import __version__
 from rltune.front import Member, seed_of
 from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
@@ -32,8 +34,6 @@ from rltune.stats import FEW_RUNS, Estimate
 from rltune.summary import Summary, cell_value
 from rltune.surroundings import split
 from rltune.training_loop import TrainSpec
-from rltune.untrusted import load_yaml
-from rltune.version import __version__
 
 if TYPE_CHECKING:
     from rltune.records import TrialRecord

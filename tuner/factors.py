@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rltune.common.formats import plural, score
+from rltune.common.reading import reading
 from rltune.dimensions import same
 from rltune.distributions import make_distribution, nearest, to_unit
 from rltune.fanova import N_CELLS, Array, Column, Design
-from rltune.formats import plural, score
 from rltune.response import Values
 from rltune.sampler_views import blames
 from rltune.space import Space
 from rltune.stats import far_below
 from rltune.trials_table import as_text
-from rltune.untrusted import reading
 
 if TYPE_CHECKING:
     from rltune.dimensions import Dimension

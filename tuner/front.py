@@ -17,7 +17,7 @@ from rltune.against import Goal
 from rltune.agents.errors import MissingMetricError
 from rltune.answer import Finalist, retrain_command
 from rltune.answer_text import MEND, label, search_warnings
-from rltune.formats import plural
+from rltune.common.formats import plural
 from rltune.stats import Estimate, bootstrap_interval, iqm, p_value_better, significance
 from rltune.tournament import is_reference, pareto_front
 

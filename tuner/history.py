@@ -35,8 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rltune.agents.errors import StorageError, storage_error
-from rltune.files import atomic_write
-from rltune.untrusted import read_table, reading
+from rltune.common.files import atomic_write
+from rltune.common.reading import read_table, reading
 
 if TYPE_CHECKING:
     import pandas as pd

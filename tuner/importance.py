@@ -15,8 +15,8 @@ import pandas as pd
 from rltune.agents.errors import UserError
 from rltune.agents.errors import unknown as unknown_name
 from rltune.chosen_trials import ChosenTrials
+from rltune.common.formats import plural
 from rltune.factors import Factors, read_factors
-from rltune.formats import plural
 from rltune.importance_rows import Row, unknown
 from rltune.runs import RunReader, read_run
 from rltune.shuffled_trials import ShuffledTrials

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from rltune.formats import plural
+from rltune.common.formats import plural
 from rltune.runs import RunReader
 from rltune.show import WIDEST
 

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.capacity import Resources, Room
 from rltune.cluster import CLIENT, Nodes, find, travelling
+from rltune.common.redaction import masked_text
 from rltune.deposit import Address, open_deposit
-from rltune.masking import masked_text
 from rltune.trainable import DEPOSIT, PAYLOAD, SILENCE, TASK, AgentTrainable, Failure, Result, Task
 
 IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it for the command of a job

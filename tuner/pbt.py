@@ -25,7 +25,7 @@ import numpy as np
 from rltune.agents.config import Hyperparameter, hyperparameters
 from rltune.agents.errors import UserError
 from rltune.asha import NoScheduler, Reports, Rung, Stretch, check_options, make_scheduler
-from rltune.files import atomic_write
+from rltune.common.files import atomic_write
 from rltune.learners import RLLIB
 from rltune.lineage import changes_of, config_at
 from rltune.seeds import parse_seeds

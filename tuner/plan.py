@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rltune.agents.config import config_dict
 from rltune.bounds import may_exceed, most_env_steps
+from rltune.common.formats import count, duration, plural, rung_at, settings, size
 from rltune.deadlines import Deadlines, TournamentTime
-from rltune.formats import count, duration, plural, rung_at, settings, size
 from rltune.learners import config_class, learns_nothing
 from rltune.objectives import METRIC, describe
 from rltune.pbt import rungs_of

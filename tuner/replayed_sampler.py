@@ -22,6 +22,7 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.asha import Scheduler, make_scheduler
 from rltune.clock import Clock
+from rltune.common.reading import reading
 from rltune.distributions import Shown, to_unit
 from rltune.earlier import take_over
 from rltune.optuna_log import quiet
@@ -32,7 +33,6 @@ from rltune.sampler_views import changed
 from rltune.samplers import Proposer
 from rltune.space import Space
 from rltune.study_database import read_study
-from rltune.untrusted import reading
 
 if TYPE_CHECKING:
     from rltune.spec import SearchSpec

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import StorageError, UserError, storage_error
-from rltune.files import atomic_write, remove_leftovers
-from rltune.masking import masked
-from rltune.provenance import command_line, git_revision, machine, now, versions
-from rltune.untrusted import check_tree, load_yaml
+from rltune.common.files import atomic_write, remove_leftovers
+from rltune.common.provenance import command_line, git_revision, machine, now, versions
+from rltune.common.reading import check_tree, load_yaml
+from rltune.common.redaction import masked
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
+from rltune.common.reading import load_yaml
 from rltune.rundir import RunDir
-from rltune.untrusted import load_yaml
 
 if TYPE_CHECKING:
     import pandas as pd

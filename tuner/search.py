@@ -21,12 +21,12 @@ from rltune.agents.envs.suite import completed, environments, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr
 from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
 from rltune.backends.suite import check_together
+from rltune.common.formats import plural
+from rltune.common.signatures import takes_fields_of
 from rltune.evaluating import affordable, explained, longest_episode
-from rltune.formats import plural
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.results import Run, SearchResult
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
-from rltune.signatures import takes_fields_of
 from rltune.space import Space
 from rltune.space_choice import choose_space, named_agent
 from rltune.spec import DEFAULT_TRIALS, SearchSpec, parse_duration

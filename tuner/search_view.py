@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rltune.common.formats import count, duration, plural, score
 from rltune.deadlines import TournamentTime
-from rltune.formats import count, duration, plural, score
 from rltune.training import Pace, Training
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from rltune.answer import Answer
 from rltune.anytime import learning_front
-from rltune.formats import count, duration, interval, plural, points, score, setting
+from rltune.common.formats import count, duration, interval, plural, points, score, setting
 from rltune.runs import read_run
 from rltune.stats import FEW_RUNS
 from rltune.summary import Summary

@@ -13,10 +13,10 @@ from rltune.against import Goal, Others, parse_goal
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
+from rltune.common.reading import check_types, from_dict
 from rltune.objectives import DEFAULT, METRIC, parse_objective
 from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking_options import Tracking
-from rltune.untrusted import check_types, from_dict
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0

@@ -26,12 +26,12 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
+from rltune.common.reading import reading
 from rltune.distributions import Shown
 from rltune.optuna_log import quiet
 from rltune.reasons import TIME_LIMIT
 from rltune.records import Asked, Draw, Start, TrialRecord
 from rltune.study_database import Database
-from rltune.untrusted import reading
 
 if TYPE_CHECKING:
     from rltune.space import Space

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from rltune.agents.config import config_hash
 from rltune.answer import Finalist
+from rltune.common.reading import load_yaml, reading
 from rltune.lineage import lineage
 from rltune.pareto import front, spread
 from rltune.stats import significance, smallest_p_value
-from rltune.untrusted import load_yaml, reading
 
 if TYPE_CHECKING:
     from rltune.records import TrialRecord

@@ -15,9 +15,9 @@ from ray import tune
 from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
+from rltune.common.redaction import masked_text
 from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config
-from rltune.masking import masked_text
 from rltune.objectives import metric_of, objective_of
 
 if TYPE_CHECKING:

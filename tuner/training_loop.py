@@ -23,6 +23,7 @@ from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.suite import check_together
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
+from rltune.common.reading import check_types, from_dict
 from rltune.evaluating import explained, longest_episode
 from rltune.history import HistoryWriter
 from rltune.learners import (
@@ -39,7 +40,6 @@ from rltune.spec import check_device
 from rltune.tracking import Tracker
 from rltune.tracking_options import Tracking
 from rltune.train_progress import TrainProgress
-from rltune.untrusted import check_types, from_dict
 
 if TYPE_CHECKING:
     from rltune.policy import Policy

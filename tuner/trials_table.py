@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rltune.files import atomic_write
+from rltune.common.files import atomic_write
+from rltune.common.reading import read_table, reading
 from rltune.front import add_columns
 from rltune.lineage import news_of
-from rltune.untrusted import read_table, reading
 
 if TYPE_CHECKING:
     import pandas as pd

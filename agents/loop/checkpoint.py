@@ -30,7 +30,7 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A writer that was killed is told by its process (`rltune.files`).
+        # A writer that was killed is told by its process (`rltune.common.files`).
         ending = f".{os.getpid()}.tmp"
         handle, temporary = tempfile.mkstemp(ending, f".{path.name}.", path.parent)
         try:

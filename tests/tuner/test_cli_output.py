@@ -8,7 +8,7 @@ import sys
 import pytest
 from rltune.agents.errors import StorageError, UserError
 from rltune.cli.output import watch_output
-from rltune.untrusted import reading
+from rltune.common.reading import reading
 
 
 def in_ascii(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:

@@ -9,7 +9,7 @@ import pytest
 import rltune
 from rltune.asha import make_scheduler
 from rltune.clock import Clock
-from rltune.formats import rung_at
+from rltune.common.formats import rung_at
 from rltune.reporting.figures import stopping
 from rltune.samplers import open_study
 from rltune.seeds import make_plan

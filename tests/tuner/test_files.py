@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rltune.files import atomic_write, remove_leftovers
+from rltune.common.files import atomic_write, remove_leftovers
 
 
 def test_a_failing_writer_leaves_the_old_file(tmp_path):

@@ -25,7 +25,7 @@ from rltune.agents.loop import checkpoint
 from rltune.agents.loop.agent import Agent
 from rltune.agents.user_code import factory, import_object
 from rltune.cli import main
-from rltune.untrusted import load_yaml
+from rltune.common.reading import load_yaml
 from searching import search
 
 HERE = Path(__file__).parent

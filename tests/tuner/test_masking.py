@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from rltune.masking import masked_text
-from rltune.provenance import command_line
+from rltune.common.provenance import command_line
+from rltune.common.redaction import masked_text
 from rltune.rundir import RunDir
 from rltune.tracking.to_mlflow import without_password
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from rltune.provenance import command_line, git_revision
+from rltune.common.provenance import command_line, git_revision
 
 
 def test_a_command_line_is_otherwise_kept_whole():

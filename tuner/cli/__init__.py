@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 from rltune.cli.complaint import GONE, complaint, folder_is_gone
 from rltune.cli.foreign import renamed
 from rltune.cli.output import flush_output, silence_output, watch_output
-from rltune.version import __version__
+from rltune.common.version import __version__
 
 # Modules; some hold several commands.
 COMMANDS = (
@@ -72,7 +72,7 @@ def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
         return _quietly(args, extra)
     if args.command not in READERS:
         return int(args.main(args, extra) or 0)
-    from rltune.untrusted import reading
+    from rltune.common.reading import reading
 
     with reading(getattr(args, "run", None) or ", ".join(args.runs)):
         return int(args.main(args, extra) or 0)

@@ -173,7 +173,7 @@ def status_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _lines(job: Job, log: str = "", width: int = 0) -> list[str]:
-    from rltune.formats import duration
+    from rltune.common.formats import duration
 
     took = (job.ended or time.time()) - job.started if job.started else None
     code = f", exit code {job.code}" if job.code else ""

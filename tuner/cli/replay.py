@@ -105,7 +105,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _lines(result: Replay) -> list[str]:
-    from rltune.formats import count, plural, rung_at, score
+    from rltune.common.formats import count, plural, rung_at, score
 
     options = ", ".join(f"{name} {value}" for name, value in result.options.items())
     title = f"{result.scheduler} ({options})" if options else result.scheduler
@@ -133,7 +133,7 @@ def _lines(result: Replay) -> list[str]:
 
 
 def _listed(fates: Sequence[Fate]) -> str:
-    from rltune.formats import plural
+    from rltune.common.formats import plural
 
     if not fates:
         return ""
@@ -146,7 +146,7 @@ def _listed(fates: Sequence[Fate]) -> str:
 
 
 def _sampler_lines(result: SamplerReplay) -> list[str]:
-    from rltune.formats import plural
+    from rltune.common.formats import plural
 
     orders = (result.sampled, result.by_chance, result.recorded)
     targets = {f"the best proposal, trial {result.good[0]}": [one.best for one in orders]}
@@ -173,7 +173,7 @@ def _sampler_lines(result: SamplerReplay) -> list[str]:
 def _middle(values: Sequence[int]) -> str:
     """Return the median, and what eight of ten lie between."""
     import numpy as np
-    from rltune.formats import count
+    from rltune.common.formats import count
 
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], method="nearest").tolist()
     return count(middle) if len(values) == 1 else f"{count(middle)} [{count(low)}, {count(high)}]"

@@ -316,8 +316,8 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     search = make_search(args, extra)
     search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
+        from rltune.common.provenance import command_line
         from rltune.plan import plan_lines
-        from rltune.provenance import command_line
 
         command = command_line().replace(" --dry-run", "")
         lines = plan_lines(

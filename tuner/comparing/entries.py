@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rltune.agents.errors import UserError
+from rltune.common.formats import plural, settings
 from rltune.comparing.own_runs import read_run
 from rltune.comparing.sb3_logs import holds_logs, read_logs
 from rltune.comparing.trainings import EVALUATION, Training
-from rltune.formats import plural, settings
 from rltune.rundir import find_run
 
 MOST_NAMED = 3  # hyperparameters that tell agents apart by a label

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError, unknown
+from rltune.common.formats import score
 from rltune.comparing.entries import Entry, Runs, collect
 from rltune.comparing.text import measured
 from rltune.comparing.trainings import EVALUATION, TRAINING
-from rltune.formats import score
 from rltune.reporting.charts import COLOURS, Chart, Panel, Series
 from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
 

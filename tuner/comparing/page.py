@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from rltune.aggregates import STATISTICS
+from rltune.common.formats import interval, plural, points, score
 from rltune.comparing import text
 from rltune.comparing.comparison import ComparisonData, OnOne, OverAll
 from rltune.comparing.figures import charts
-from rltune.formats import interval, plural, points, score
 from rltune.reporting.page import Column, Page, Row, Table
 from rltune.stats import significance
 

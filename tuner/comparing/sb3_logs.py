@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 from rltune.agents.errors import UserError
+from rltune.common.reading import load_yaml
 from rltune.comparing.trainings import (
     EVALUATION,
     TRAINING,
@@ -29,7 +30,6 @@ from rltune.comparing.trainings import (
     canonical,
     env_name,
 )
-from rltune.untrusted import load_yaml
 
 EVALUATIONS = "evaluations.npz"
 MONITOR = "monitor.csv"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from rltune.common.formats import count, interval, plural, score
 from rltune.comparing.trainings import EVALUATION, TRAINING
-from rltune.formats import count, interval, plural, score
 from rltune.objectives import describe, parse_objective
 from rltune.stats import FEW_RUNS, Estimate, significance, smallest_p_value
 

@@ -147,7 +147,7 @@ class Chart:
 
     def save(self, folder: Path) -> Path:
         """Write a PNG and return its path."""
-        from rltune.files import atomic_write
+        from rltune.common.files import atomic_write
 
         path, picture = folder / f"{self.name}.png", self.png()
         atomic_write(path, lambda temporary: Path(temporary).write_bytes(picture))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rltune import pareto
-from rltune.formats import count, duration, plural, score
+from rltune.common.formats import count, duration, plural, score
 from rltune.reporting.charts import (
     BLUE,
     COLOURS,

@@ -11,12 +11,12 @@ from typing import Any
 
 from rltune.answer import Answer
 from rltune.answer_text import gain_interval
-from rltune.formats import count, duration, gain, interval, plural, points, score, setting
+from rltune.common.formats import count, duration, gain, interval, plural, points, score, setting
+from rltune.common.version import __version__
 from rltune.front import Front
 from rltune.reporting.charts import LIGHTER, Chart
 from rltune.reporting.clip import embedded as embedded_clip
 from rltune.summary import Summary
-from rltune.version import __version__
 
 STATES = {"COMPLETE": "whole budget", "PRUNED": "stopped early", "FAIL": "failed",
           "RUNNING": "running", "WAITING": "waiting"}  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rltune.agents.schedules import first_value
-from rltune.formats import plural, setting
+from rltune.common.formats import plural, setting
 from rltune.importance import TITLES
 from rltune.reporting.charts import (
     BLUE,

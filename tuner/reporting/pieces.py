@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from rltune.formats import count, plural, score
+from rltune.common.formats import count, plural, score
 from rltune.reporting.charts import BLUE, GREY, Panel, Series
 from rltune.stats import FEW_RUNS, Estimate, bootstrap_interval, far_below, iqm
 from rltune.summary import Summary

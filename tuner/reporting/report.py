@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rltune import importance
 from rltune.agents.errors import UserError, storage_error
-from rltune.files import atomic_write
+from rltune.common.files import atomic_write
 from rltune.reporting import clip, figures, page
 from rltune.reporting.page import Page
 from rltune.runs import read_run

@@ -10,7 +10,7 @@ from types import TracebackType
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
-from rltune.formats import count, duration, plural
+from rltune.common.formats import count, duration, plural
 from rltune.screen.drawing import rendered
 from rltune.screen.load import Meter
 from rltune.screen.pages import Pages, Stop

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rich.text import Text
-from rltune.formats import count, duration, rung_at, score, setting
+from rltune.common.formats import count, duration, rung_at, score, setting
 from rltune.screen.drawing import (
     ACCENT,
     GOOD,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rltune.untrusted import load_yaml
+from rltune.common.reading import load_yaml
 
 LARGEST = 100_000_000  # bytes of a file that is sent away
 WORTH = ("best/*", "report/index.html", "report/summary.md", "report/importances.csv")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from rltune.masking import masked
+from rltune.common.redaction import masked
 
 Warn = Callable[[str], None]
 Key = tuple[int, int, str]  # trial, seed, role

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rltune.masking import MASK
+from rltune.common.redaction import MASK
 from rltune.tracking import outcome
 from rltune.tracking.session import Session, Warn
 

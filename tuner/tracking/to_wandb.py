@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import wandb
-from rltune.masking import masked
+from rltune.common.redaction import masked
 from rltune.tracking import outcome
 from rltune.tracking.feed import AFTERWARDS
 from rltune.tracking.session import Session, Warn

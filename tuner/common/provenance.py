@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from rltune.masking import MASK, SECRET_NAME, masked, masked_text
+from rltune.common.redaction import MASK, SECRET_NAME, masked, masked_text
 
 PACKAGES = (
     *("rltune", "ray", "torch", "optuna", "gymnasium", "numpy", "pandas", "pyarrow", "wandb"),

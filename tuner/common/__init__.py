@@ -1,0 +1,1 @@
+"""What every package uses: files, formats, reading, redaction, provenance, the terminal."""
