@@ -361,7 +361,7 @@ def interval(
     rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
 ) -> tuple[float, float, float] | None:
     """Return interquartile mean, lower and upper end of its 95 % interval."""
-    from rltune.stats import bootstrap_interval, iqm
+    from rltune.stats.estimates import bootstrap_interval, iqm
 
     values = [known for row in rows if (known := value(row)) is not None]
     if not values:

@@ -25,7 +25,7 @@ from rltune.asha import make_scheduler
 from rltune.optuna_log import silent_log
 from rltune.samplers import Proposer
 from rltune.space import Space
-from rltune.stats import far_below
+from rltune.stats.estimates import far_below
 
 Config = dict[str, Any]
 BUDGET = 9000

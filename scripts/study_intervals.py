@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 from rltune.answer import Finalist, build_answer
-from rltune.stats import bootstrap_interval, iqm
+from rltune.stats.estimates import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -173,7 +173,7 @@ def search(
     """
     import numpy as np
     from rltune.asha import ASHA
-    from rltune.stats import iqm
+    from rltune.stats.estimates import iqm
 
     points = [EVALUATIONS // 9, EVALUATIONS // 3, EVALUATIONS]
     asha = ASHA(points, **policy.options)
@@ -205,7 +205,7 @@ def search(
 def outcome(curves: Curves, policy: Policy, limit: float, repetition: int) -> Outcome | None:
     """Run one search and its tournament, on seeds of which none serves for two purposes."""
     import numpy as np
-    from rltune.stats import iqm
+    from rltune.stats.estimates import iqm
 
     rng = np.random.default_rng(repetition)
     seeds = rng.permutation(SEEDS).tolist()
@@ -330,7 +330,7 @@ def named(
 def against(values: Sequence[float], first: Sequence[float]) -> str:
     """Return the mean of the first policy, else how much more it is, with a 95 % interval."""
     import numpy as np
-    from rltune.stats import bootstrap_interval
+    from rltune.stats.estimates import bootstrap_interval
 
     if values is first:
         return f"{np.mean(values):.1f}"

@@ -24,7 +24,7 @@ from rltune.answer_text import (
     without_tests,
 )
 from rltune.common.redaction import masked
-from rltune.stats import (
+from rltune.stats.estimates import (
     Estimate,
     bootstrap_interval,
     difference,
@@ -73,7 +73,7 @@ class Ranked:
     """A finalist in the ranking; ``scores`` has -inf for a training that diverged.
 
     ``difference`` is its interquartile mean minus that of the defaults, with the 90 % interval for
-    all comparisons with the defaults together (`stats.difference`). ``better_than_default``, the
+    all comparisons with the defaults together (`estimates.difference`). ``better_than_default``, the
     claim that this is beyond chance, is made exactly when zero lies below that interval.
     """
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rltune.common.formats import gain, interval, plural, score
-from rltune.stats import FEW_RUNS, MOST_RUNS, SIGNIFICANCE, significance, smallest_p_value
+from rltune.stats.estimates import FEW_RUNS, MOST_RUNS, SIGNIFICANCE, significance, smallest_p_value
 
 if TYPE_CHECKING:
     from rltune.answer import Circumstances, Ranked
-    from rltune.stats import Estimate
+    from rltune.stats.estimates import Estimate
 
 # A tuning score that is above the test score by less than this part of it is no illusion.
 SMALL_GAP = 0.05

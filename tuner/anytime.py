@@ -9,7 +9,7 @@ from rltune.agents.errors import UserError
 from rltune.objectives import metric_of, objective_of
 from rltune.replayed import reports
 from rltune.spec import SearchSpec
-from rltune.stats import bootstrap_interval, iqm
+from rltune.stats.estimates import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import pandas as pd

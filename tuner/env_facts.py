@@ -19,7 +19,7 @@ from rltune.agents.spaces import Mixed, Parts, as_seen
 from rltune.learners import RLLIB
 from rltune.presets import presets
 from rltune.rllib_config import NAMES
-from rltune.stats import iqm
+from rltune.stats.estimates import iqm
 
 RANDOM_EPISODES = 20
 RANDOM_STEPS = 1000  # of an episode of random actions, at most

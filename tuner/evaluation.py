@@ -185,7 +185,7 @@ def summary(
     """
     import math
 
-    from rltune.stats import FEW_RUNS, bootstrap_interval, iqm
+    from rltune.stats.estimates import FEW_RUNS, bootstrap_interval, iqm
 
     interval: Sequence[float | None] = (None, None)
     if len(evaluation.returns) >= FEW_RUNS and all(map(math.isfinite, evaluation.returns)):

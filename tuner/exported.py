@@ -30,7 +30,7 @@ from rltune.recipes import KEYS
 from rltune.rundir import RunDir
 from rltune.runs import RunReader
 from rltune.spec import SearchSpec
-from rltune.stats import FEW_RUNS, Estimate
+from rltune.stats.estimates import FEW_RUNS, Estimate
 from rltune.summary import Summary, cell_value
 from rltune.surroundings import split
 from rltune.training_loop import TrainSpec

@@ -17,7 +17,7 @@ from rltune.fanova import N_CELLS, Array, Column, Design
 from rltune.response import Values
 from rltune.sampler_views import blames
 from rltune.space import Space
-from rltune.stats import far_below
+from rltune.stats.estimates import far_below
 from rltune.trials_table import as_text
 
 if TYPE_CHECKING:

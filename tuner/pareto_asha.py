@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltune.asha import ASHA, NoScheduler, Scheduler, check_options, default_rungs
-from rltune.pareto import ranks, select
+from rltune.stats.pareto import ranks, select
 
 if TYPE_CHECKING:
     from rltune.against import Others

@@ -22,7 +22,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.by_hand import BY_HAND
-from rltune.pareto import ranks
+from rltune.stats.pareto import ranks
 
 # Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
 BLAMED = ("diverged", "error", "out of memory")

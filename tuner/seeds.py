@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from rltune.agents.errors import UserError, unknown
-from rltune.stats import iqm
+from rltune.stats.estimates import iqm
 
 RACING = "racing"
 OVER_SEEDS = ("iqm", "mean", "worst", "q25")

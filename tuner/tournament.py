@@ -17,8 +17,8 @@ from rltune.agents.config import config_hash
 from rltune.answer import Finalist
 from rltune.common.reading import load_yaml, reading
 from rltune.lineage import lineage
-from rltune.pareto import front, spread
-from rltune.stats import significance, smallest_p_value
+from rltune.stats.estimates import significance, smallest_p_value
+from rltune.stats.pareto import front, spread
 
 if TYPE_CHECKING:
     from rltune.records import TrialRecord

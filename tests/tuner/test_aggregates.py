@@ -6,8 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from rltune import aggregates, stats
-from rltune.aggregates import STATISTICS, aggregate, performance_profile, probability_of_improvement
+from rltune.stats import aggregates, estimates
+from rltune.stats.aggregates import (
+    STATISTICS,
+    aggregate,
+    performance_profile,
+    probability_of_improvement,
+)
 
 # Scores (runs, environments), and what rliable 1.2.0 (the Python package, with arch 7.2.0) says of
 # them: get_interval_estimates with 20,000 samples, and create_performance_profile.
@@ -50,7 +55,7 @@ def test_the_probability_of_improvement_is_that_of_rliable():
 @pytest.mark.parametrize("name", ["A", "B"])
 def test_without_the_correction_for_few_runs_the_intervals_are_those_of_rliable(name, monkeypatch):
     widened = [aggregate(COLUMNS[name], statistic) for statistic in STATISTICS]
-    plain = stats.interval_of
+    plain = estimates.interval_of
     monkeypatch.setattr(aggregates, "interval_of", lambda e, runs, c=0.95: plain(e, 10**6, c))
     for statistic, wide, low, high in zip(STATISTICS, widened, LOW[name], HIGH[name], strict=True):
         found = aggregate(COLUMNS[name], statistic)
@@ -68,8 +73,8 @@ def test_environments_may_have_different_numbers_of_runs():
 def test_of_a_single_environment_it_is_the_interval_of_the_seeds():
     scores = np.random.default_rng(0).normal(size=12)
     found = aggregate([scores])
-    assert found.value == pytest.approx(stats.iqm(scores))
-    assert (found.low, found.high) == pytest.approx(stats.bootstrap_interval(scores), abs=0.1)
+    assert found.value == pytest.approx(estimates.iqm(scores))
+    assert (found.low, found.high) == pytest.approx(estimates.bootstrap_interval(scores), abs=0.1)
 
 
 def test_what_few_runs_cannot_carry_is_not_claimed():

@@ -25,7 +25,7 @@ from rltune.front import Front, Member
 from rltune.history import HistoryWriter
 from rltune.reporting.pieces import learning_curve
 from rltune.rundir import RunDir
-from rltune.stats import Estimate
+from rltune.stats.estimates import Estimate
 
 CONFIG = {"learning_rate": 0.001, "gamma": 0.99}
 

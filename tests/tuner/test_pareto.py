@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rltune.pareto import front, losses, ranks, select, spread
+from rltune.stats.pareto import front, losses, ranks, select, spread
 
 
 def naive_ranks(points: list[list[float]], minimize: list[bool]) -> list[int]:

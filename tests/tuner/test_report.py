@@ -28,7 +28,7 @@ from rltune.reporting.figures import charts, learning_curves
 from rltune.reporting.optuna_chart import OptunaChart
 from rltune.reporting.pieces import cut_off
 from rltune.rundir import RunDir
-from rltune.stats import Estimate
+from rltune.stats.estimates import Estimate
 from rltune.summary import Summary
 from rltune.trials_table import write_trials
 

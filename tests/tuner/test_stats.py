@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from rltune.stats import (
+from rltune.stats.estimates import (
     bootstrap_interval,
     difference,
     iqm,

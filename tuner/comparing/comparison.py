@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from rltune.agents.envs.suite import Scale, known_scale, parse_suite
 from rltune.agents.errors import UserError
-from rltune.aggregates import (
+from rltune.comparing.entries import Entry, Runs, collect
+from rltune.comparing.trainings import EVALUATION
+from rltune.objectives import DEFAULT, parse_objective
+from rltune.stats.aggregates import (
     PROFILE_POINTS,
     STATISTICS,
     Profile,
@@ -21,10 +24,7 @@ from rltune.aggregates import (
     performance_profile,
     probability_of_improvement,
 )
-from rltune.comparing.entries import Entry, Runs, collect
-from rltune.comparing.trainings import EVALUATION
-from rltune.objectives import DEFAULT, parse_objective
-from rltune.stats import (
+from rltune.stats.estimates import (
     Estimate,
     bootstrap_interval,
     difference,

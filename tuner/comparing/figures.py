@@ -16,7 +16,7 @@ from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
 
 if TYPE_CHECKING:
     from rltune.comparing.comparison import ComparisonData, Pair
-    from rltune.stats import Estimate
+    from rltune.stats.estimates import Estimate
 
 AXES = ("env_steps", "time")
 NONE: dict[str, float] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rltune.aggregates import STATISTICS
 from rltune.common.formats import interval, plural, points, score
 from rltune.comparing import text
 from rltune.comparing.comparison import ComparisonData, OnOne, OverAll
 from rltune.comparing.figures import charts
 from rltune.reporting.page import Column, Page, Row, Table
-from rltune.stats import significance
+from rltune.stats.aggregates import STATISTICS
+from rltune.stats.estimates import significance
 
 
 def page_of(found: ComparisonData, axis: str = "env_steps") -> Page:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rltune.common.formats import count, interval, plural, score
 from rltune.comparing.trainings import EVALUATION, TRAINING
 from rltune.objectives import describe, parse_objective
-from rltune.stats import FEW_RUNS, Estimate, significance, smallest_p_value
+from rltune.stats.estimates import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:
     from rltune.comparing.comparison import ComparisonData, OnOne, OverAll, Row

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rltune import pareto
 from rltune.common.formats import count, duration, plural, score
 from rltune.reporting.charts import (
     BLUE,
@@ -32,7 +31,8 @@ from rltune.reporting.pieces import (
     points_of,
     valued,
 )
-from rltune.stats import Estimate
+from rltune.stats import pareto
+from rltune.stats.estimates import Estimate
 from rltune.summary import Summary
 
 MOST_CURVES = 300  # of trials, in one chart

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from rltune.common.formats import count, plural, score
 from rltune.reporting.charts import BLUE, GREY, Panel, Series
-from rltune.stats import FEW_RUNS, Estimate, bootstrap_interval, far_below, iqm
+from rltune.stats.estimates import FEW_RUNS, Estimate, bootstrap_interval, far_below, iqm
 from rltune.summary import Summary
 
 Array = npt.NDArray[np.float64]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from rltune.stats import FEW_RUNS, Estimate, Scores, interval_of, iqm_of_rows
-from rltune.stats import probability_of_improvement as of_one_environment
+from rltune.stats.estimates import FEW_RUNS, Estimate, Scores, interval_of, iqm_of_rows
+from rltune.stats.estimates import probability_of_improvement as of_one_environment
 
 SAMPLES = 10_000
 PROFILE_SAMPLES = 2000  # rliable's number
@@ -58,7 +58,7 @@ def aggregate(
     """Return a statistic of `STATISTICS` with its stratified bootstrap interval.
 
     Runs are drawn anew within each environment, ``n`` times. The interval is rliable's percentile
-    interval, widened for few runs as `stats.bootstrap_interval` says; the smallest number of runs
+    interval, widened for few runs as `estimates.bootstrap_interval` says; the smallest number of runs
     counts. Fewer than five give an infinite interval.
     """
     of, columns = STATISTICS[statistic], _columns(scores)

@@ -1,0 +1,1 @@
+"""Statistics: estimates with intervals, aggregates over runs, and Pareto fronts."""
