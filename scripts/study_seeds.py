@@ -148,7 +148,7 @@ Curves = dict[int, dict[int, list[float]]]  # configuration -> seed -> objective
 
 def curves_of(setting: Setting) -> Curves:
     """Return the objectives of the configurations that have been trained on all seeds."""
-    from rltune.objectives import DEFAULT, objective_of
+    from rltune.objectives.metrics import DEFAULT, objective_of
 
     curves: Curves = {}
     for row in read(setting):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rltune.against import STEPS
 from rltune.agents.errors import UserError
-from rltune.objectives import metric_of, objective_of
+from rltune.objectives.goals import STEPS
+from rltune.objectives.metrics import metric_of, objective_of
 from rltune.replayed import reports
 from rltune.spec import SearchSpec
 from rltune.stats.estimates import bootstrap_interval, iqm
@@ -25,7 +25,7 @@ def learning_front(run: RunReader, against: str = STEPS) -> pd.DataFrame:
 
     Args:
         run: of a search
-        against: what; there is `against.STEPS` only
+        against: what; there is `goals.STEPS` only
 
     Returns:
         a row per point of the front: env_steps, trial, objective, and of the tests the

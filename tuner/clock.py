@@ -15,7 +15,7 @@ from rltune.pbt import rungs_of
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.asha import Reports
-    from rltune.seeds import SeedPlan
+    from rltune.objectives.seeds import SeedPlan
     from rltune.spec import SearchSpec
 
 

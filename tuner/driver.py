@@ -14,7 +14,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rltune.against import Others
 from rltune.agents.config import config_hash
 from rltune.agents.envs.waiting import PATIENCE, silence
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
@@ -27,9 +26,10 @@ from rltune.clock import Clock
 from rltune.common.formats import duration
 from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.learners import cut_off
+from rltune.objectives.goals import Others
+from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.prices import Prices
 from rltune.reasons import TIME_LIMIT
-from rltune.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.surroundings import split
 from rltune.tournament import (
     LEAST_SEEDS,

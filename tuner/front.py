@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rltune.against import Goal
 from rltune.agents.errors import MissingMetricError
 from rltune.answer import Finalist, retrain_command
 from rltune.answer_text import MEND, label, search_warnings
 from rltune.common.formats import plural
+from rltune.objectives.goals import Goal
 from rltune.stats import pareto
 from rltune.stats.estimates import Estimate, bootstrap_interval, iqm, p_value_better, significance
 from rltune.tournament import is_reference, pareto_front

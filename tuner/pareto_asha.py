@@ -16,7 +16,7 @@ from rltune.asha import ASHA, NoScheduler, Scheduler, check_options, default_run
 from rltune.stats.pareto import ranks, select
 
 if TYPE_CHECKING:
-    from rltune.against import Others
+    from rltune.objectives.goals import Others
     from rltune.spec import SearchSpec
 
 

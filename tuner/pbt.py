@@ -28,7 +28,7 @@ from rltune.asha import NoScheduler, Reports, Rung, Stretch, check_options, make
 from rltune.common.files import atomic_write
 from rltune.learners import RLLIB
 from rltune.lineage import changes_of, config_at
-from rltune.seeds import parse_seeds
+from rltune.objectives.seeds import parse_seeds
 from rltune.surroundings import is_surrounding
 from rltune.tournament import is_reference
 

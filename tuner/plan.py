@@ -11,7 +11,7 @@ from rltune.bounds import may_exceed, most_env_steps
 from rltune.common.formats import count, duration, plural, rung_at, settings, size
 from rltune.deadlines import Deadlines, TournamentTime
 from rltune.learners import config_class, learns_nothing
-from rltune.objectives import METRIC, describe
+from rltune.objectives.metrics import METRIC, describe
 from rltune.pbt import rungs_of
 from rltune.samplers import Proposer
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rltune.earlier import Taken
     from rltune.forecast import About, Forecast
+    from rltune.objectives.seeds import SeedPlan
     from rltune.records import Start
-    from rltune.seeds import SeedPlan
     from rltune.space import Space
     from rltune.spec import SearchSpec
 

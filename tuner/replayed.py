@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rltune import pareto_asha
-from rltune.against import Others
 from rltune.agents.errors import UserError
 from rltune.asha import FOR_SEVERAL, Rung, Scheduler, make_scheduler
 from rltune.clock import Clock
-from rltune.objectives import metric_of, objective_of
+from rltune.objectives.goals import Others
+from rltune.objectives.metrics import metric_of, objective_of
+from rltune.objectives.seeds import Entrant, SeedNoise, judged
 from rltune.pbt import POPULATIONS, rungs_of
 from rltune.runs import RunReader, read_run
-from rltune.seeds import Entrant, SeedNoise, judged
 from rltune.spec import SearchSpec
 
 if TYPE_CHECKING:

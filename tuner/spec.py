@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rltune.against import Goal, Others, parse_goal
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
 from rltune.common.reading import check_types, from_dict
-from rltune.objectives import DEFAULT, METRIC, parse_objective
-from rltune.seeds import SeedPlan, judged, make_plan, parse_seeds
+from rltune.objectives.goals import Goal, Others, parse_goal
+from rltune.objectives.metrics import DEFAULT, METRIC, parse_objective
+from rltune.objectives.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.tracking_options import Tracking
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).

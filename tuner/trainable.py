@@ -18,7 +18,7 @@ from rltune.agents.user_code import fault
 from rltune.common.redaction import masked_text
 from rltune.deposit import Checkpoint, deposited
 from rltune.learners import with_config
-from rltune.objectives import metric_of, objective_of
+from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
     from rltune.trainer import Trainer

@@ -19,7 +19,7 @@ from rltune.lineage import news_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.against import Goal
+    from rltune.objectives.goals import Goal
     from rltune.records import TrialRecord
 
 # The table is written at most this often (seconds), and in at most this part of the time.

@@ -10,9 +10,9 @@ import rltune
 from rltune.asha import make_scheduler
 from rltune.clock import Clock
 from rltune.common.formats import rung_at
+from rltune.objectives.seeds import make_plan
 from rltune.reporting.figures import stopping
 from rltune.samplers import open_study
-from rltune.seeds import make_plan
 from rltune.spec import SearchSpec
 from rltune.summary import Summary
 from searching import search

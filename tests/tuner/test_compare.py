@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import rltune
-from rltune.against import Goal
 from rltune.agents.errors import UserError
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
@@ -23,6 +22,7 @@ from rltune.comparing.figures import charts, plot_history
 from rltune.comparing.random_baseline import random_entries
 from rltune.front import Front, Member
 from rltune.history import HistoryWriter
+from rltune.objectives.goals import Goal
 from rltune.reporting.pieces import learning_curve
 from rltune.rundir import RunDir
 from rltune.stats.estimates import Estimate

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from rltune.agents.errors import MissingMetricError, UserError
-from rltune.objectives import DEFAULT, describe, metric_of, objective_of, parse_objective
+from rltune.objectives.metrics import DEFAULT, describe, metric_of, objective_of, parse_objective
 from rltune.spec import SearchSpec
 
 RETURNS = [10.0, 60.0, 20.0, 30.0]

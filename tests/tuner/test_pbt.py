@@ -17,7 +17,7 @@ from rltune.cli import main
 from rltune.dimensions import parse_dimension
 from rltune.learners import config_class
 from rltune.lineage import lineage
-from rltune.objectives import objective_of
+from rltune.objectives.metrics import objective_of
 from rltune.pbt import Explorer, Member, pauses, perturb
 from rltune.search import Search
 from rltune.space import Space

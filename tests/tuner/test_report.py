@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 import rltune
 from matplotlib.figure import Figure
-from rltune.against import Goal
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.front import Front, Member
 from rltune.history import HistoryWriter
+from rltune.objectives.goals import Goal
 from rltune.reporting import optuna_chart, parameters
 from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves

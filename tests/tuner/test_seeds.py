@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rltune.agents.errors import UserError
-from rltune.seeds import Entrant, Leg, SeedNoise, judged, make_plan, parse_seeds
+from rltune.objectives.seeds import Entrant, Leg, SeedNoise, judged, make_plan, parse_seeds
 
 POINTS = [100, 200, 300, 400, 500, 600, 700, 800, 900]
 RUNGS = [100, 300, 900]

@@ -12,13 +12,13 @@ import optuna
 import pandas as pd
 import pytest
 import rltune
-from rltune.against import Goal, Others, parse_goal
 from rltune.agents.errors import UserError
 from rltune.cli import main
+from rltune.objectives.goals import Goal, Others, parse_goal
+from rltune.objectives.seeds import Entrant, make_plan
 from rltune.pareto_asha import ParetoASHA
 from rltune.records import Start
 from rltune.samplers import FOR_SEVERAL, Proposer, open_study
-from rltune.seeds import Entrant, make_plan
 from rltune.space import Space
 from rltune.study import SearchStudy
 from toy_trade import TradeAgent

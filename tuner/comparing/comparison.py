@@ -15,7 +15,7 @@ from rltune.agents.envs.suite import Scale, known_scale, parse_suite
 from rltune.agents.errors import UserError
 from rltune.comparing.entries import Entry, Runs, collect
 from rltune.comparing.trainings import EVALUATION
-from rltune.objectives import DEFAULT, parse_objective
+from rltune.objectives.metrics import DEFAULT, parse_objective
 from rltune.stats.aggregates import (
     PROFILE_POINTS,
     STATISTICS,

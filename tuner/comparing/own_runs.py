@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.envs.suite import Scale, is_suite, parse_suite
 from rltune.agents.errors import UserError
 from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
-from rltune.objectives import DEFAULT, METRIC
+from rltune.objectives.metrics import DEFAULT, METRIC
 from rltune.rundir import RunDir
 from rltune.runs import RunReader
 from rltune.summary import Summary

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltune.common.formats import count, interval, plural, score
 from rltune.comparing.trainings import EVALUATION, TRAINING
-from rltune.objectives import describe, parse_objective
+from rltune.objectives.metrics import describe, parse_objective
 from rltune.stats.estimates import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rltune.agents.envs.suite import Scale
-from rltune.objectives import objective_of
+from rltune.objectives.metrics import objective_of
 
 Array = npt.NDArray[np.float64]
 EVALUATION = "eval_return"

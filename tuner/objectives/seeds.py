@@ -106,7 +106,7 @@ class Leg:
         env_steps: so far
         seconds: of its training and evaluation
         objective_mean: of all its evaluations
-        measured: point -> what its evaluation said of the other objectives (`against.py`)
+        measured: point -> what its evaluation said of the other objectives (`goals.py`)
         training: point -> mean return of the training episodes before it, once some have ended
     """
 

@@ -1,7 +1,7 @@
 """Several objectives: what a search weighs its first objective against, and what trials have of it.
 
 The others are costs (`COSTS`), or metrics of the history's evaluations, put together like the first
-objective (`objectives.py`). They are kept as they are reported, each with its direction: seconds
+objective (`metrics.py`). They are kept as they are reported, each with its direction: seconds
 are seconds, the lower the better.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
-from rltune.objectives import metric_of, objective_of
-from rltune.seeds import judged
+from rltune.objectives.metrics import metric_of, objective_of
+from rltune.objectives.seeds import judged
 
 if TYPE_CHECKING:
-    from rltune.seeds import Entrant
+    from rltune.objectives.seeds import Entrant
 
 # Of a training so far, its evaluations included -> the history's column.
 COSTS = {"seconds": "time", "cpu_seconds": "cpu_time"}
@@ -62,7 +62,7 @@ class Others:
 
     Args:
         goals: which
-        objective: how evaluations of a metric become one number, see `objectives.py`
+        objective: how evaluations of a metric become one number, see `metrics.py`
         over_seeds: how several seeds do, see `seeds.judged`; of costs it is the mean
 
     Attributes:
