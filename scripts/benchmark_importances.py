@@ -30,7 +30,7 @@ from rltune.importance_rows import interval
 from rltune.results import Run
 from rltune.rundir import RunDir
 from rltune.shuffled_trials import ShuffledTrials
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.trials_table import write_trials
 from simulated_searches import FIRST, SETTINGS, shares, simulate
 

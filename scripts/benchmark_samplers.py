@@ -27,7 +27,7 @@ from rltune.asha import make_scheduler
 from rltune.optuna_log import silent_log
 from rltune.sampler_views import completed
 from rltune.samplers import Proposer
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.warm_start import Earlier, ranks
 
 Config = dict[str, Any]

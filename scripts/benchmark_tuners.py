@@ -109,7 +109,7 @@ def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
 
 
 def space_of(agent: str) -> Any:
-    from rltune.space import Space, shipped_spaces
+    from rltune.space.space import Space, shipped_spaces
 
     return Space.load(shipped_spaces()[agent])
 

@@ -31,9 +31,9 @@ with atheris.instrument_imports(
     from rltune.agents.model_files import parse_model
     from rltune.common.reading import load_yaml
     from rltune.comparing.sb3_logs import read_logs
-    from rltune.expressions import Expression
-    from rltune.space import Space
-    from rltune.yaml_lines import parse_yaml
+    from rltune.space.expressions import Expression
+    from rltune.space.space import Space
+    from rltune.space.yaml_lines import parse_yaml
 
 SPACES = Path(rltune.__file__).resolve().parent.parent / "search_spaces"
 FOLDER = Path(tempfile.mkdtemp(prefix="rltune-fuzz-"))

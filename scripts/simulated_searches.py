@@ -24,7 +24,7 @@ from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
 from rltune.optuna_log import silent_log
 from rltune.samplers import Proposer
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.stats.estimates import far_below
 
 Config = dict[str, Any]

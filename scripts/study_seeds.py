@@ -92,7 +92,7 @@ def file_of(setting: Setting) -> Path:
 def configurations(setting: Setting) -> list[dict[str, Any]]:
     """Return the configurations, the same ones each time."""
     import numpy as np
-    from rltune.space import Space
+    from rltune.space.space import Space
 
     space, rng = Space.load(setting.agent), np.random.default_rng(0)
     return [space.resolve(space.sample(rng)) for _ in range(CONFIGURATIONS)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rltune.results import Run, SearchResult
     from rltune.results import open_run as open
     from rltune.search import Search, resume
-    from rltune.space import Space
+    from rltune.space.space import Space
     from rltune.train_request import train
     from rltune.training_loop import TrainResult, resume_training
 
@@ -66,7 +66,7 @@ _HOMES = {
     "Run": ("rltune.results", "Run"),
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.results", "SearchResult"),
-    "Space": ("rltune.space", "Space"),
+    "Space": ("rltune.space.space", "Space"),
     "TrainResult": ("rltune.training_loop", "TrainResult"),
     "UserError": ("rltune.agents.errors", "UserError"),
     "compare": ("rltune.comparing.comparison", "compare"),

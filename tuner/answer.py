@@ -24,6 +24,7 @@ from rltune.answer_text import (
     without_tests,
 )
 from rltune.common.redaction import masked
+from rltune.space.surroundings import split
 from rltune.stats.estimates import (
     Estimate,
     bootstrap_interval,
@@ -33,7 +34,6 @@ from rltune.stats.estimates import (
     runs_to_prove,
     significance,
 )
-from rltune.surroundings import split
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rltune.records import Start
-    from rltune.space import Space
+    from rltune.space.space import Space
     from rltune.spec import SearchSpec
 
 

@@ -25,8 +25,8 @@ from rltune.surrogate import Array, Encoder, GaussianProcess, normal_scores
 from scipy.stats import norm
 
 if TYPE_CHECKING:
-    from rltune.dimensions import Dimension
-    from rltune.space import Space
+    from rltune.space.dimensions import Dimension
+    from rltune.space.space import Space
 
 MAX_TRIALS = 80  # that the model of the return learns from: the best half and the latest
 N_LOCAL = 72  # candidates around the front, and as many from everywhere

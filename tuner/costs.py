@@ -20,8 +20,8 @@ import scipy  # its parts are loaded when they are used: they take half a second
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from rltune.dimensions import Dimension
-    from rltune.space import Space
+    from rltune.space.dimensions import Dimension
+    from rltune.space.space import Space
 
 Array = NDArray[np.float64]
 Config = Mapping[str, Any]

@@ -17,7 +17,7 @@ from rltune.agents.schedules import parse_schedule
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
-    from rltune.dimensions import Dimension
+    from rltune.space.dimensions import Dimension
 
 
 def parameter_name(dimension: Dimension) -> str:

@@ -30,7 +30,7 @@ from rltune.objectives.goals import Others
 from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.prices import Prices
 from rltune.reasons import TIME_LIMIT
-from rltune.surroundings import split
+from rltune.space.surroundings import split
 from rltune.tournament import (
     LEAST_SEEDS,
     Tournament,

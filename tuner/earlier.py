@@ -16,17 +16,17 @@ import numpy as np
 from rltune.agents.errors import UserError
 from rltune.common.formats import plural
 from rltune.common.reading import reading
-from rltune.dimensions import same
 from rltune.distributions import nearest
 from rltune.rundir import RunDir
 from rltune.runs import read_run
 from rltune.sampler_views import blames
+from rltune.space.dimensions import same
 from rltune.trials_table import as_text
 from rltune.warm_start import Earlier, ranks
 
 if TYPE_CHECKING:
-    from rltune.dimensions import Dimension
-    from rltune.space import Space
+    from rltune.space.dimensions import Dimension
+    from rltune.space.space import Space
 
 FILE = "warm_start.json"
 

@@ -26,13 +26,13 @@ from rltune.common.version import __version__
 from rltune.front import Member, seed_of
 from rltune.learners import config_class, is_own
 from rltune.lineage import lineage
-from rltune.recipes import KEYS
 from rltune.rundir import RunDir
 from rltune.runs import RunReader
+from rltune.space.recipes import KEYS
+from rltune.space.surroundings import split
 from rltune.spec import SearchSpec
 from rltune.stats.estimates import FEW_RUNS, Estimate
 from rltune.summary import Summary, cell_value
-from rltune.surroundings import split
 from rltune.training_loop import TrainSpec
 
 if TYPE_CHECKING:

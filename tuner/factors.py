@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.common.formats import plural, score
 from rltune.common.reading import reading
-from rltune.dimensions import same
 from rltune.distributions import make_distribution, nearest, to_unit
 from rltune.fanova import N_CELLS, Array, Column, Design
 from rltune.response import Values
 from rltune.sampler_views import blames
-from rltune.space import Space
+from rltune.space.dimensions import same
+from rltune.space.space import Space
 from rltune.stats.estimates import far_below
 from rltune.trials_table import as_text
 
 if TYPE_CHECKING:
-    from rltune.dimensions import Dimension
     from rltune.runs import RunReader
+    from rltune.space.dimensions import Dimension
 
 AT_RANDOM = ("random", "qmc", "grid")  # samplers that learn nothing
 MAX_BUDGETS = 4  # at which the values of trials are compared

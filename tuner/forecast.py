@@ -27,7 +27,7 @@ from rltune.pbt import POPULATIONS, rungs_of
 
 if TYPE_CHECKING:
     from rltune.records import Start
-    from rltune.space import Space
+    from rltune.space.space import Space
     from rltune.spec import SearchSpec
 
 DRAWN = 200  # configurations whose price is predicted: the space in small

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-from rltune.surroundings import split
+from rltune.space.surroundings import split
 
 if TYPE_CHECKING:
     from rltune.spec import SearchSpec

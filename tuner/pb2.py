@@ -23,8 +23,8 @@ from scipy.optimize import minimize
 
 if TYPE_CHECKING:
     from rltune.agents.config import Hyperparameter
-    from rltune.dimensions import Dimension
-    from rltune.space import Space
+    from rltune.space.dimensions import Dimension
+    from rltune.space.space import Space
 
 Array = NDArray[np.float64]
 

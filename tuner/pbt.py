@@ -29,16 +29,16 @@ from rltune.common.files import atomic_write
 from rltune.learners import RLLIB
 from rltune.lineage import changes_of, config_at
 from rltune.objectives.seeds import parse_seeds
-from rltune.surroundings import is_surrounding
+from rltune.space.surroundings import is_surrounding
 from rltune.tournament import is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rltune.dimensions import Dimension
     from rltune.records import TrialRecord
     from rltune.rundir import RunDir
-    from rltune.space import Space
+    from rltune.space.dimensions import Dimension
+    from rltune.space.space import Space
     from rltune.spec import SearchSpec
     from rltune.study import SearchStudy
 

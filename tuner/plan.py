@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rltune.forecast import About, Forecast
     from rltune.objectives.seeds import SeedPlan
     from rltune.records import Start
-    from rltune.space import Space
+    from rltune.space.space import Space
     from rltune.spec import SearchSpec
 
 

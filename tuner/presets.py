@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
-    from rltune.space import Space
+    from rltune.space.space import Space
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def presets(agent: str) -> list[Preset]:
     """Return the presets of an agent: the named starts of every space that ships for it."""
     from rltune.agents.config import hyperparameters
     from rltune.learners import config_class
-    from rltune.space import Space, shipped_name, shipped_spaces
+    from rltune.space.space import Space, shipped_name, shipped_spaces
 
     known = hyperparameters(config_class(agent))
     found = []

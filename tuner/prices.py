@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltune.costs import CostModel
-from rltune.surroundings import LENGTH
+from rltune.space.surroundings import LENGTH
 
 if TYPE_CHECKING:
     from rltune.records import TrialRecord
-    from rltune.space import Space
+    from rltune.space.space import Space
 
 MIN_TRIALS = 3  # before it speaks
 NEWS_SHARE = 0.05  # it learns anew when so much is new: a fit takes milliseconds

@@ -31,7 +31,7 @@ from rltune.replayed import reports, searched
 from rltune.runs import RunReader
 from rltune.sampler_views import changed
 from rltune.samplers import Proposer
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.study_database import read_study
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ from rltune.warm_start import LEARNERS, PROPOSAL, Earlier, WarmStart
 
 if TYPE_CHECKING:
     from rltune.cost_aware import CostAware
-    from rltune.dimensions import Dimension
-    from rltune.space import Space
+    from rltune.space.dimensions import Dimension
+    from rltune.space.space import Space
 
 # Draws for one trial before the candidate comes from the space itself. The GP fits for each draw.
 MAX_DRAWS = {"gp": 4}

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltune import surroundings
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.envs.suite import completed, environments, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr
@@ -27,14 +26,15 @@ from rltune.evaluating import affordable, explained, longest_episode
 from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.results import Run, SearchResult
 from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
-from rltune.space import Space
+from rltune.space import surroundings
+from rltune.space.space import Space
 from rltune.space_choice import choose_space, named_agent
 from rltune.spec import DEFAULT_TRIALS, SearchSpec, parse_duration
 
 if TYPE_CHECKING:
     from rltune.asha import Scheduler
     from rltune.cluster import Nodes
-    from rltune.dimensions import Dimension
+    from rltune.space.dimensions import Dimension
 
 SCREENS = ("auto", "live", "plain", "none")
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30

@@ -11,11 +11,11 @@ from typing import Any
 from rltune.agents.config import NETWORK_FIELDS, own_name
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-from rltune.dimensions import Dimension, same, word
-from rltune.space import Space, shipped_name, shipped_spaces
-from rltune.space_changes import held
-from rltune.space_samples import try_out
-from rltune.surroundings import searchable
+from rltune.space.changes import held
+from rltune.space.dimensions import Dimension, same, word
+from rltune.space.samples import try_out
+from rltune.space.space import Space, shipped_name, shipped_spaces
+from rltune.space.surroundings import searchable
 
 Asked = Mapping[str, Any] | str | os.PathLike[str]
 

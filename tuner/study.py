@@ -34,7 +34,7 @@ from rltune.records import Asked, Draw, Start, TrialRecord
 from rltune.study_database import Database
 
 if TYPE_CHECKING:
-    from rltune.space import Space
+    from rltune.space.space import Space
 
 INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
 

@@ -18,16 +18,16 @@ from rltune.agents.errors import UserError, unknown
 from rltune.agents.loop.controls import Controls
 from rltune.checkpoints import place_of
 from rltune.common.signatures import takes_fields_of
-from rltune.dimensions import checked_value
 from rltune.evaluating import affordable, longest_episode
 from rltune.learners import config_class
 from rltune.presets import preset as known_good
-from rltune.recipes import as_recipe
 from rltune.rundir import STORAGE
-from rltune.surroundings import is_surrounding, split
+from rltune.space.dimensions import checked_value
+from rltune.space.recipes import as_recipe
+from rltune.space.surroundings import is_surrounding, split
+from rltune.space.yaml_lines import read_yaml
 from rltune.training_loop import EVALUATIONS, TrainResult, TrainSpec
 from rltune.training_loop import train as train_spec
-from rltune.yaml_lines import read_yaml
 
 TIMESTEPS = 100_000
 CONTROLS = tuple(Controls.__dataclass_fields__)

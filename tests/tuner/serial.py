@@ -15,7 +15,7 @@ from rltune.rundir import RunDir
 from rltune.samplers import open_study
 from rltune.search import Search, starts
 from rltune.search_view import SearchView
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.spec import SearchSpec
 from rltune.tracking import Tracker
 from rltune.tracking_options import Tracking

@@ -16,7 +16,7 @@ from rltune.response import Process, Response, Values
 from rltune.results import Run
 from rltune.rundir import RunDir
 from rltune.samplers import open_study
-from rltune.space import Space
+from rltune.space.space import Space
 
 NUMBERS = {name: {"uniform": [0.0, 1.0]} for name in ("x", "d1", "d2", "d3")}
 BUDGETS = (1000, 3000, 9000)

@@ -21,7 +21,7 @@ from rltune.rundir import RunDir
 from rltune.samplers import open_study
 from rltune.search import Search, full_config, starts
 from rltune.show import show
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.summary import Summary
 from rltune.tournament import write_scores
 from rltune.tracking import outcome

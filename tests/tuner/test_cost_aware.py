@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rltune.cost_aware import _front, _parts, _values
 from rltune.samplers import Proposer, open_study
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.surrogate import Encoder, GaussianProcess, _negative_log_posterior, normal_scores
 from scipy.optimize import check_grad
 

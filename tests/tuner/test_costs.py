@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rltune.costs import MAX_TRIALS, CostModel
-from rltune.space import Space
+from rltune.space.space import Space
 
 SPACE = Space.from_dict(
     {

@@ -20,7 +20,7 @@ from rltune.cli import main
 from rltune.dashboard import Dashboard
 from rltune.rundir import RunDir
 from rltune.samplers import open_study
-from rltune.space import Space
+from rltune.space.space import Space
 from test_report import SPACE, make_run
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
-from rltune.yaml_lines import Source
+from rltune.space.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
+from rltune.space.yaml_lines import Source
 
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,7 +13,7 @@ from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.earlier import read_earlier
 from rltune.rundir import RunDir
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.trials_table import write_trials
 
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ from rltune.cli import main
 from rltune.exported import FORMATS, exportable
 from rltune.lineage import lineage
 from rltune.rundir import RunDir
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.train_request import read_training
 from searching import POPULATION
 from serial import Serial

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rltune.agents.errors import UserError
-from rltune.expressions import FUNCTIONS, Expression
+from rltune.space.expressions import FUNCTIONS, Expression
 
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

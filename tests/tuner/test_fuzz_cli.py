@@ -18,7 +18,7 @@ import rltune.cli
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from rltune.space import shipped_spaces
+from rltune.space.space import shipped_spaces
 
 QUICK = settings(
     max_examples=40,

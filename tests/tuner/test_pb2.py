@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rltune.agents.config import hyperparameters
-from rltune.dimensions import parse_dimension
 from rltune.learners import config_class
 from rltune.pb2 import PB2Explorer, Points, TimeVaryingGP, unit
 from rltune.pbt import Member, Observation
 from rltune.search import Search
-from rltune.yaml_lines import Source
+from rltune.space.dimensions import parse_dimension
+from rltune.space.yaml_lines import Source
 
 
 def points(x: list[float], stretch: float = 1.0) -> Points:

@@ -14,16 +14,16 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.answer import Answer
 from rltune.cli import main
-from rltune.dimensions import parse_dimension
 from rltune.learners import config_class
 from rltune.lineage import lineage
 from rltune.objectives.metrics import objective_of
 from rltune.pbt import Explorer, Member, pauses, perturb
 from rltune.search import Search
-from rltune.space import Space
+from rltune.space.dimensions import parse_dimension
+from rltune.space.space import Space
+from rltune.space.yaml_lines import Source
 from rltune.spec import SearchSpec
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
-from rltune.yaml_lines import Source
 from serial import Serial, changes
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ import pytest
 from rltune.asha import ASHA
 from rltune.optuna_log import quiet
 from rltune.samplers import open_study
-from rltune.space import Space
+from rltune.space.space import Space
 
 schedulers = pytest.importorskip("ray.tune.schedulers")
 OptunaSearch = pytest.importorskip("ray.tune.search.optuna").OptunaSearch

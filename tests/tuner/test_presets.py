@@ -14,7 +14,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.presets import presets
 from rltune.rundir import RunDir
-from rltune.space import Space
+from rltune.space.space import Space
 
 SMALL = ("CartPole-v1", "Acrobot-v1")  # for the presets of any environment
 ALL = [

@@ -19,7 +19,7 @@ from rltune.records import Start
 from rltune.rundir import RunDir
 from rltune.samplers import MAX_REFUSALS, open_study
 from rltune.search_view import SearchView
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.tracking import Tracker
 from rltune.tracking_options import Tracking
 from rltune.trainable import Result

@@ -10,7 +10,7 @@ from rltune.distributions import make_distribution
 from rltune.optuna_log import quiet
 from rltune.records import Start
 from rltune.samplers import OPTIONS, Proposer, check_options, open_study
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.warm_start import Earlier
 
 SAMPLERS = list(OPTIONS)

@@ -19,7 +19,7 @@ from rltune.objectives.seeds import Entrant, make_plan
 from rltune.pareto_asha import ParetoASHA
 from rltune.records import Start
 from rltune.samplers import FOR_SEVERAL, Proposer, open_study
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.study import SearchStudy
 from toy_trade import TradeAgent
 

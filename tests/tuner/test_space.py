@@ -13,7 +13,7 @@ from rltune import learners
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import config_hash, hyperparameters, make_config
 from rltune.agents.errors import UserError
-from rltune.space import Dimension, Space, shipped_spaces
+from rltune.space.space import Dimension, Space, shipped_spaces
 
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,9 +9,9 @@ import pytest
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import AgentConfig, hp, hyperparameters, make_config
 from rltune.agents.errors import UserError
-from rltune.dimensions import Dimension
-from rltune.space import Space
-from rltune.yaml_lines import parse_yaml
+from rltune.space.dimensions import Dimension
+from rltune.space.space import Space
+from rltune.space.yaml_lines import parse_yaml
 
 HP = hyperparameters(PPOConfig)
 

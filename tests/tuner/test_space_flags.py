@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.dimensions import Dimension
-from rltune.space import dimension_from_values, parse_override
+from rltune.space.dimensions import Dimension
+from rltune.space.space import dimension_from_values, parse_override
 
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

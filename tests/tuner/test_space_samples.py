@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.cli import main
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.space_choice import choose_space
 
 HEAD = "agent: ppo\nenv: CartPole-v1\nbudget: 2000\n"
@@ -101,7 +101,7 @@ def test_what_a_constraint_excludes_may_be_impossible() -> None:
 
 
 def _dict(text: str) -> dict[str, object]:
-    from rltune.yaml_lines import parse_yaml
+    from rltune.space.yaml_lines import parse_yaml
 
     data, _ = parse_yaml(text, "s")
     assert isinstance(data, dict)

@@ -13,9 +13,9 @@ from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.learners import config_class
-from rltune.space import Space, dimension_from_values, parse_override, shipped_spaces
-from rltune.space_schema import schema_text, space_schema
-from rltune.yaml_lines import parse_yaml, read_yaml
+from rltune.space.schema import schema_text, space_schema
+from rltune.space.space import Space, dimension_from_values, parse_override, shipped_spaces
+from rltune.space.yaml_lines import parse_yaml, read_yaml
 
 DOC = Path(__file__).parents[2] / "docs" / "spaces.md"
 SHIPPED = shipped_spaces()

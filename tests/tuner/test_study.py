@@ -17,7 +17,7 @@ from rltune.asha import ASHA
 from rltune.distributions import Shown
 from rltune.records import Start
 from rltune.samplers import open_study
-from rltune.space import Space
+from rltune.space.space import Space
 
 SPACE = Space.from_dict(
     {

@@ -14,8 +14,8 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.bounds import most_env_steps
 from rltune.cli import main
-from rltune.space import Space
-from rltune.surroundings import split
+from rltune.space.space import Space
+from rltune.space.surroundings import split
 
 STICKY = "wrapper.StickyAction.repeat_action_probability"
 SPACE: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from rltune.records import Start
 from rltune.samplers import Proposer, open_study
-from rltune.space import Space
+from rltune.space.space import Space
 from rltune.study import SearchStudy
 from rltune.warm_start import MAX_SHOWN, Earlier, ranks
 

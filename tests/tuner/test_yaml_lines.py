@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rltune.agents.errors import UserError
-from rltune.yaml_lines import parse_yaml, read_yaml
+from rltune.space.yaml_lines import parse_yaml, read_yaml
 
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

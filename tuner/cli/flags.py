@@ -65,7 +65,7 @@ def _helps(args: argparse.Namespace) -> str:
 
 def parse_mapping(flag: str, text: str) -> dict[str, Any]:
     """Read a YAML mapping from the command line."""
-    from rltune.yaml_lines import parse_yaml
+    from rltune.space.yaml_lines import parse_yaml
 
     value, _ = parse_yaml(text, flag)
     if not isinstance(value, dict):

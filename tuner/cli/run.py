@@ -332,9 +332,9 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe, and say what it takes that they leave open."""
     from rltune.learners import config_class
     from rltune.search import Search
-    from rltune.space import dimension_from_values, parse_override
+    from rltune.space.space import dimension_from_values, parse_override
+    from rltune.space.surroundings import searchable
     from rltune.space_choice import named_agent
-    from rltune.surroundings import searchable
 
     if extra and not extra[0].startswith("-"):
         args.agent, extra = extra[0], extra[1:]

@@ -13,7 +13,7 @@ from rltune.agents.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rltune.space import Space
+    from rltune.space.space import Space
 
 
 def add_parser(subparsers: Any) -> None:
@@ -58,7 +58,7 @@ def _need_command() -> int:
 def spaces_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """List the spaces that ship."""
     _no_extra("spaces", extra)
-    from rltune.space import Space, shipped_spaces
+    from rltune.space.space import Space, shipped_spaces
 
     rows = []
     for name, file in shipped_spaces().items():
@@ -83,8 +83,8 @@ def check_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.samples < 0 or args.seed < 0:
         raise UserError("space check: --samples and --seed must be 0 or more")
     import numpy as np
-    from rltune.space import Space
-    from rltune.space_checks import check_names, check_reach
+    from rltune.space.checks import check_names, check_reach
+    from rltune.space.space import Space
 
     space = Space.load(args.file)
     agent, env = args.agent or space.agent, args.env or space.env
@@ -132,7 +132,7 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
 def schema_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the JSON Schema."""
     _no_extra("space schema", extra)
-    from rltune.space_schema import schema_text
+    from rltune.space.schema import schema_text
 
     sys.stdout.write(schema_text())
     return 0
@@ -172,7 +172,7 @@ def _order(space: Space) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    from rltune.dimensions import word
+    from rltune.space.dimensions import word
 
     return "" if value is None else word(value)
 

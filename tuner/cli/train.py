@@ -168,7 +168,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
     from rltune.learners import config_class
     from rltune.rundir import STORAGE
-    from rltune.surroundings import searchable
+    from rltune.space.surroundings import searchable
     from rltune.train_request import training_spec
     from rltune.training_loop import print_result, train
 
@@ -195,7 +195,7 @@ def _schedule(given: str | None) -> Any:
     """Return the changes that stand in the flag itself, else the file that it names."""
     if given is None or not given.lstrip().startswith("["):
         return given
-    from rltune.yaml_lines import parse_yaml
+    from rltune.space.yaml_lines import parse_yaml
 
     return parse_yaml(given, "--schedule")[0]
 
@@ -208,7 +208,7 @@ def read_flags(
     ``--use-sde`` alone means true, ``--no-use-sde`` false.
     """
     from rltune.agents.config import coerce, own_name
-    from rltune.yaml_lines import parse_yaml
+    from rltune.space.yaml_lines import parse_yaml
 
     values: dict[str, Any] = {}
     for flag, words in flags.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 from rltune.agents.config import Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import (
+from rltune.space.dimensions import (
     KINDS,
     Dimension,
     checked_value,
@@ -21,7 +21,7 @@ from rltune.dimensions import (
     parse_dimension,
     range_spec,
 )
-from rltune.yaml_lines import Source, parse_yaml
+from rltune.space.yaml_lines import Source, parse_yaml
 
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(\w+))?")

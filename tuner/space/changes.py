@@ -8,22 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltune.agents.config import NETWORK_FIELDS, Hyperparameter, own_name
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
-from rltune.expressions import Expression
-from rltune.space_checks import (
-    can_be,
-    check,
-    check_names,
-    check_reach,
-    start_error,
-    unreachable,
-)
-from rltune.space_core import Start
-from rltune.surroundings import Searchable
-from rltune.yaml_lines import KeyPath, Source
+from rltune.space.checks import can_be, check, check_names, check_reach, start_error, unreachable
+from rltune.space.core import Start
+from rltune.space.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
+from rltune.space.expressions import Expression
+from rltune.space.surroundings import Searchable
+from rltune.space.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
-    from rltune.space_core import SpaceCore
+    from rltune.space.core import SpaceCore
 
 SpaceT = TypeVar("SpaceT", bound="SpaceCore")
 # Hyperparameters that are seldom worth a search unless somebody asks for it.

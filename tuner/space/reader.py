@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
-from rltune.expressions import Expression
-from rltune.recipes import as_recipe
-from rltune.space_core import Start
-from rltune.surroundings import is_surrounding
-from rltune.yaml_lines import KeyPath, Source, read_yaml
+from rltune.space.core import Start
+from rltune.space.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
+from rltune.space.expressions import Expression
+from rltune.space.recipes import as_recipe
+from rltune.space.surroundings import is_surrounding
+from rltune.space.yaml_lines import KeyPath, Source, read_yaml
 
 KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
 
 
 def read_parts(data: object, source: Source) -> dict[str, Any]:
-    """Return the arguments of `rltune.space.Space` that the data describe."""
+    """Return the arguments of `rltune.space.space.Space` that the data describe."""
     data = _mapping(data, source, (), "keys such as agent, fixed and space")
     for key in data:
         if key not in KEYS:

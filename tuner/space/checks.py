@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import CONTINUOUS, same, show
-from rltune.expressions import Expression
-from rltune.space_core import Start
-from rltune.yaml_lines import KeyPath, Source
+from rltune.space.core import Start
+from rltune.space.dimensions import CONTINUOUS, same, show
+from rltune.space.expressions import Expression
+from rltune.space.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
-    from rltune.space_core import SpaceCore
+    from rltune.space.core import SpaceCore
 
 
 def check(space: SpaceCore) -> None:

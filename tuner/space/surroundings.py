@@ -19,7 +19,7 @@ from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
-    from rltune.space_core import SpaceCore
+    from rltune.space.core import SpaceCore
 
 ENV = "env."
 LENGTH = "total_timesteps"

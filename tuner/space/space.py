@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import Hyperparameter
 from rltune.agents.errors import UserError, unknown
-from rltune.dimensions import Dimension
-from rltune.space_changes import bind, override, own_parts
-from rltune.space_checks import check
-from rltune.space_core import SpaceCore, Start
-from rltune.space_flags import dimension_from_values, parse_override
-from rltune.space_reader import KEYS, read_parts
-from rltune.yaml_lines import Source, read_yaml
+from rltune.space.changes import bind, override, own_parts
+from rltune.space.checks import check
+from rltune.space.core import SpaceCore, Start
+from rltune.space.dimensions import Dimension
+from rltune.space.flags import dimension_from_values, parse_override
+from rltune.space.reader import KEYS, read_parts
+from rltune.space.yaml_lines import Source, read_yaml
 
 if TYPE_CHECKING:
     pass

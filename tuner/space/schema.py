@@ -1,7 +1,7 @@
 """The JSON Schema of the search-space files, for editors that complete and check them.
 
 ``rltune space schema > search_spaces/schema.json`` publishes it. It knows the shape of the
-language; what goes beyond (names in expressions, conditions, cycles) is for `rltune.space`.
+language; what goes beyond (names in expressions, conditions, cycles) is for `rltune.space.space`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from rltune.agents.config import hyperparameters
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.agents.registry import HELP as AGENTS
-from rltune.surroundings import LENGTH, PATTERN
+from rltune.space.surroundings import LENGTH, PATTERN
 
 NAME = rf"^([A-Za-z_][A-Za-z0-9_]*|{PATTERN})$"
 POWERS_OF_TWO = [2**exponent for exponent in range(31)]

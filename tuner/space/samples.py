@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rltune.agents.config import Hyperparameter, coerce, hyperparameters
 from rltune.agents.errors import UserError
-from rltune.dimensions import checked_value
+from rltune.space.dimensions import checked_value
 
 if TYPE_CHECKING:
-    from rltune.space import Space
+    from rltune.space.space import Space
 
 SAMPLES = 500
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-from rltune.dimensions import Dimension, same
-from rltune.expressions import Expression
-from rltune.yaml_lines import Source
+from rltune.space.dimensions import Dimension, same
+from rltune.space.expressions import Expression
+from rltune.space.yaml_lines import Source
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import Hyperparameter, coerce
 from rltune.agents.errors import UserError, unknown
-from rltune.yaml_lines import KeyPath, Source
+from rltune.space.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
     import numpy as np
