@@ -24,10 +24,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune import samplers
 from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
-from rltune.optuna_log import silent_log
 from rltune.sampler_views import completed
 from rltune.samplers import Proposer
 from rltune.space.space import Space
+from rltune.study.optuna_log import silent_log
 from rltune.warm_start import Earlier, ranks
 
 Config = dict[str, Any]

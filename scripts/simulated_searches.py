@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
-from rltune.optuna_log import silent_log
 from rltune.samplers import Proposer
 from rltune.space.space import Space
 from rltune.stats.estimates import far_below
+from rltune.study.optuna_log import silent_log
 
 Config = dict[str, Any]
 BUDGET = 9000

@@ -11,9 +11,9 @@ from rltune.pbt import rungs_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltune.records import Start
     from rltune.space.space import Space
     from rltune.spec import SearchSpec
+    from rltune.study.records import Start
 
 
 def most_env_steps(spec: SearchSpec, space: Space, starts: Sequence[Start]) -> int | None:

@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from rltune.distributions import from_unit, to_unit
+from rltune.study.distributions import from_unit, to_unit
 
 GENERATION = "cmaes:generation"
 

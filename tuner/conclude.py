@@ -12,20 +12,20 @@ from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.checkpoints import copy_to_use, kept_weights
 from rltune.front import Front, make_front, seed_of
 from rltune.history import read_history
-from rltune.lineage import lineage
 from rltune.pbt import POPULATIONS
-from rltune.reasons import TIME_LIMIT
 from rltune.samplers import check_options
+from rltune.study.lineage import lineage
+from rltune.study.reasons import TIME_LIMIT
 from rltune.tournament import Tournament, is_reference, pick_finalists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy
+    from rltune.study.records import TrialRecord
+    from rltune.study.study import SearchStudy
 
 
 def conclude(

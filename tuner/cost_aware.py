@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
 from rltune.costs import MAX_TRIALS as COST_TRIALS
 from rltune.costs import CostModel
-from rltune.distributions import from_unit, to_unit
 from rltune.sampler_views import is_blamed, is_evidence
+from rltune.study.distributions import from_unit, to_unit
 from rltune.surrogate import Array, Encoder, GaussianProcess, normal_scores
 from scipy.stats import norm
 

@@ -29,8 +29,8 @@ from rltune.learners import cut_off
 from rltune.objectives.goals import Others
 from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.prices import Prices
-from rltune.reasons import TIME_LIMIT
 from rltune.space.surroundings import split
+from rltune.study.reasons import TIME_LIMIT
 from rltune.tournament import (
     LEAST_SEEDS,
     Tournament,
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from rltune.deadlines import TournamentTime
     from rltune.health import Health, Stop
     from rltune.history import HistoryWriter
-    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
     from rltune.search_view import SearchView
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy
+    from rltune.study.records import TrialRecord
+    from rltune.study.study import SearchStudy
     from rltune.tracking import Tracker
     from rltune.trainable import Change, Failure, Result, Task
 

@@ -25,18 +25,18 @@ from rltune.common.reading import load_yaml
 from rltune.common.version import __version__
 from rltune.front import Member, seed_of
 from rltune.learners import config_class, is_own
-from rltune.lineage import lineage
 from rltune.rundir import RunDir
 from rltune.runs import RunReader
 from rltune.space.recipes import KEYS
 from rltune.space.surroundings import split
 from rltune.spec import SearchSpec
 from rltune.stats.estimates import FEW_RUNS, Estimate
+from rltune.study.lineage import lineage
 from rltune.summary import Summary, cell_value
 from rltune.training_loop import TrainSpec
 
 if TYPE_CHECKING:
-    from rltune.records import TrialRecord
+    from rltune.study.records import TrialRecord
 
 STDIN = "/dev/stdin"  # takes a schedule along in the command, without a file
 
@@ -255,7 +255,7 @@ def _complete(spec: TrainSpec) -> TrainSpec:
 
 def _records(summary: Summary) -> dict[int, TrialRecord]:
     """Return the trials as `lineage` reads them, from the table alone."""
-    from rltune.records import TrialRecord
+    from rltune.study.records import TrialRecord
 
     found = {}
     table = summary.trials

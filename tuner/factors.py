@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.common.formats import plural, score
 from rltune.common.reading import reading
-from rltune.distributions import make_distribution, nearest, to_unit
 from rltune.fanova import N_CELLS, Array, Column, Design
 from rltune.response import Values
 from rltune.sampler_views import blames
 from rltune.space.dimensions import same
 from rltune.space.space import Space
 from rltune.stats.estimates import far_below
+from rltune.study.distributions import make_distribution, nearest, to_unit
 from rltune.trials_table import as_text
 
 if TYPE_CHECKING:
@@ -196,8 +196,8 @@ def _reports(run: RunReader) -> Reports:
     path = run.rundir.study_path
     if not path.exists():
         return {}
-    from rltune.study import intermediate
-    from rltune.study_database import read_study
+    from rltune.study.database import read_study
+    from rltune.study.study import intermediate
 
     with reading(path):
         return {

@@ -26,9 +26,9 @@ from rltune.measure import Cost, Measurement, Meter
 from rltune.pbt import POPULATIONS, rungs_of
 
 if TYPE_CHECKING:
-    from rltune.records import Start
     from rltune.space.space import Space
     from rltune.spec import SearchSpec
+    from rltune.study.records import Start
 
 DRAWN = 200  # configurations whose price is predicted: the space in small
 # After the starts, configurations at these places of the prices predicted so far are measured.

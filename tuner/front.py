@@ -24,8 +24,8 @@ from rltune.tournament import is_reference, pareto_front
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.answer import Circumstances
-    from rltune.records import TrialRecord
     from rltune.spec import SearchSpec
+    from rltune.study.records import TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -342,7 +342,7 @@ def _snapshot(run: Path) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=SNAPSHOT, dir=run))
     study = run / STUDY
     if study.exists():
-        from rltune.study_database import copy_study
+        from rltune.study.database import copy_study
 
         copy_study(study, folder / STUDY)
     for name in _names(run):

@@ -27,20 +27,20 @@ from rltune.agents.errors import UserError
 from rltune.asha import NoScheduler, Reports, Rung, Stretch, check_options, make_scheduler
 from rltune.common.files import atomic_write
 from rltune.learners import RLLIB
-from rltune.lineage import changes_of, config_at
 from rltune.objectives.seeds import parse_seeds
 from rltune.space.surroundings import is_surrounding
+from rltune.study.lineage import changes_of, config_at
 from rltune.tournament import is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
     from rltune.space.dimensions import Dimension
     from rltune.space.space import Space
     from rltune.spec import SearchSpec
-    from rltune.study import SearchStudy
+    from rltune.study.records import TrialRecord
+    from rltune.study.study import SearchStudy
 
 POPULATIONS = ("pbt", "pb2")
 DEFAULT_POPULATION = 8

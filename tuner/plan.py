@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rltune.earlier import Taken
     from rltune.forecast import About, Forecast
     from rltune.objectives.seeds import SeedPlan
-    from rltune.records import Start
     from rltune.space.space import Space
     from rltune.spec import SearchSpec
+    from rltune.study.records import Start
 
 
 def plan_lines(

@@ -10,8 +10,8 @@ from rltune.costs import CostModel
 from rltune.space.surroundings import LENGTH
 
 if TYPE_CHECKING:
-    from rltune.records import TrialRecord
     from rltune.space.space import Space
+    from rltune.study.records import TrialRecord
 
 MIN_TRIALS = 3  # before it speaks
 NEWS_SHARE = 0.05  # it learns anew when so much is new: a fit takes milliseconds

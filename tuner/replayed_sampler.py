@@ -23,16 +23,16 @@ from rltune.agents.errors import UserError
 from rltune.asha import Scheduler, make_scheduler
 from rltune.clock import Clock
 from rltune.common.reading import reading
-from rltune.distributions import Shown, to_unit
 from rltune.earlier import take_over
-from rltune.optuna_log import quiet
-from rltune.records import Draw
 from rltune.replayed import reports, searched
 from rltune.runs import RunReader
 from rltune.sampler_views import changed
 from rltune.samplers import Proposer
 from rltune.space.space import Space
-from rltune.study_database import read_study
+from rltune.study.database import read_study
+from rltune.study.distributions import Shown, to_unit
+from rltune.study.optuna_log import quiet
+from rltune.study.records import Draw
 
 if TYPE_CHECKING:
     from rltune.spec import SearchSpec

@@ -28,9 +28,6 @@ from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError, unknown
 from rltune.cma_es import CmaEs
-from rltune.distributions import ladder, make_distribution, nearest, parameter_name
-from rltune.optuna_log import quiet
-from rltune.records import Draw, Start
 from rltune.sampler_views import (
     MAX_GP_TRIALS,
     View,
@@ -42,7 +39,10 @@ from rltune.sampler_views import (
     running,
     shared_attrs,
 )
-from rltune.study import SearchStudy
+from rltune.study.distributions import ladder, make_distribution, nearest, parameter_name
+from rltune.study.optuna_log import quiet
+from rltune.study.records import Draw, Start
+from rltune.study.study import SearchStudy
 from rltune.warm_start import LEARNERS, PROPOSAL, Earlier, WarmStart
 
 if TYPE_CHECKING:

@@ -409,13 +409,13 @@ def drive(
     from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
-    from rltune.optuna_log import silent_log
     from rltune.pareto_asha import make_pareto_scheduler
     from rltune.pbt import POPULATIONS, make_population, rungs_of
     from rltune.replayed import training_returns
     from rltune.samplers import open_study
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
+    from rltune.study.optuna_log import silent_log
     from rltune.tracking import Tracker
 
     space = Space.from_dict(spec.space)
@@ -551,7 +551,7 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 
     The defaults are those of the agent but for what is fixed, and what follows from that alone.
     """
-    from rltune.records import Start
+    from rltune.study.records import Start
 
     around = surroundings.defaults(space, env)
     known = [("default", space.resolve(around))]

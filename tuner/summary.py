@@ -21,9 +21,9 @@ from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
 from rltune.checkpoints import kept_weights
 from rltune.common.reading import load_yaml, reading
-from rltune.reasons import TIME_LIMIT
 from rltune.runs import RunReader
 from rltune.spec import SearchSpec
+from rltune.study.reasons import TIME_LIMIT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are used: they take half a second
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from rltune.distributions import to_unit
+from rltune.study.distributions import to_unit
 
 Array = NDArray[np.float64]
 

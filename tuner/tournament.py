@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from rltune.agents.config import config_hash
 from rltune.answer import Finalist
 from rltune.common.reading import load_yaml, reading
-from rltune.lineage import lineage
 from rltune.stats.estimates import significance, smallest_p_value
 from rltune.stats.pareto import front, spread
+from rltune.study.lineage import lineage
 
 if TYPE_CHECKING:
-    from rltune.records import TrialRecord
     from rltune.rundir import RunDir
+    from rltune.study.records import TrialRecord
 
 SCORES = "best/scores.yaml"
 LEAST_SEEDS = 3  # that everyone gets, at least

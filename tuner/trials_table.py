@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from rltune.common.files import atomic_write
 from rltune.common.reading import read_table, reading
 from rltune.front import add_columns
-from rltune.lineage import news_of
+from rltune.study.lineage import news_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.objectives.goals import Goal
-    from rltune.records import TrialRecord
+    from rltune.study.records import TrialRecord
 
 # The table is written at most this often (seconds), and in at most this part of the time.
 WRITTEN_EVERY = 2.0

@@ -53,8 +53,8 @@ def make_run(path: Path, rows: list[dict[str, Any]] | None = None, kind: str = "
 def test_samplers_without_a_model_take_the_best_configuration(
     sampler: str, first: Path, tmp_path: Path
 ) -> None:
-    from rltune.records import Start
     from rltune.samplers import open_study
+    from rltune.study.records import Start
 
     space = Space.from_dict(SPACE)
     earlier, _ = read_earlier([first], space, DEFAULTS)

@@ -18,7 +18,7 @@ import pytest
 import rltune
 from rltune.history import HistoryWriter
 from rltune.replayed_sampler import proposed_again
-from rltune.study_database import Database
+from rltune.study.database import Database
 
 SPACE: dict[str, Any] = {
     "space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}},

@@ -15,7 +15,6 @@ from rltune.agents.loop.agent import Agent
 from rltune.answer import Answer
 from rltune.cli import main
 from rltune.learners import config_class
-from rltune.lineage import lineage
 from rltune.objectives.metrics import objective_of
 from rltune.pbt import Explorer, Member, pauses, perturb
 from rltune.search import Search
@@ -23,6 +22,7 @@ from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space
 from rltune.space.yaml_lines import Source
 from rltune.spec import SearchSpec
+from rltune.study.lineage import lineage
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from serial import Serial, changes
 

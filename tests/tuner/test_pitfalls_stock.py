@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import optuna
 import pytest
 from rltune.asha import ASHA
-from rltune.optuna_log import quiet
 from rltune.samplers import open_study
 from rltune.space.space import Space
+from rltune.study.optuna_log import quiet
 
 schedulers = pytest.importorskip("ray.tune.schedulers")
 OptunaSearch = pytest.importorskip("ray.tune.search.optuna").OptunaSearch

@@ -15,11 +15,11 @@ from rltune.asha import make_scheduler
 from rltune.driver import Driver
 from rltune.history import HistoryWriter
 from rltune.prices import Prices
-from rltune.records import Start
 from rltune.rundir import RunDir
 from rltune.samplers import MAX_REFUSALS, open_study
 from rltune.search_view import SearchView
 from rltune.space.space import Space
+from rltune.study.records import Start
 from rltune.tracking import Tracker
 from rltune.tracking_options import Tracking
 from rltune.trainable import Result

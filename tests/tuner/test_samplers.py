@@ -6,11 +6,11 @@ import warnings
 import optuna
 import pytest
 from rltune.agents.errors import UserError
-from rltune.distributions import make_distribution
-from rltune.optuna_log import quiet
-from rltune.records import Start
 from rltune.samplers import OPTIONS, Proposer, check_options, open_study
 from rltune.space.space import Space
+from rltune.study.distributions import make_distribution
+from rltune.study.optuna_log import quiet
+from rltune.study.records import Start
 from rltune.warm_start import Earlier
 
 SAMPLERS = list(OPTIONS)

@@ -14,10 +14,10 @@ import pytest
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.asha import ASHA
-from rltune.distributions import Shown
-from rltune.records import Start
 from rltune.samplers import open_study
 from rltune.space.space import Space
+from rltune.study.distributions import Shown
+from rltune.study.records import Start
 
 SPACE = Space.from_dict(
     {
@@ -82,7 +82,7 @@ def test_optunas_tools_show_the_real_values_and_the_samplers_their_own(path, stu
 def test_a_study_of_an_earlier_version_goes_on(path, monkeypatch):
     """Its file has the parameters as the samplers see them."""
     with monkeypatch.context() as patched:
-        patched.setattr("rltune.study.Shown", lambda dimensions: Shown(()))
+        patched.setattr("rltune.study.study.Shown", lambda dimensions: Shown(()))
         study = open_study(path, SPACE)
         for value in (1.0, 3.0):
             study.tell(study.ask().number, "COMPLETE", value)
@@ -106,7 +106,7 @@ def test_the_queue_survives_and_is_filled_once(path):
 
 def test_a_kill_while_the_starts_are_written_loses_and_doubles_none(path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("rltune.study_database.Database.set_study_attr", _killed)
+        patched.setattr("rltune.study.database.Database.set_study_attr", _killed)
         with pytest.raises(KeyboardInterrupt):
             open_study(path, SPACE, starts=STARTS[:1])
     study = open_study(path, SPACE, starts=STARTS)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from rltune.records import Start
 from rltune.samplers import Proposer, open_study
 from rltune.space.space import Space
-from rltune.study import SearchStudy
+from rltune.study.records import Start
+from rltune.study.study import SearchStudy
 from rltune.warm_start import MAX_SHOWN, Earlier, ranks
 
 SPACE = Space.from_dict(

@@ -79,7 +79,7 @@ def _there(args: argparse.Namespace) -> int:
 
 def _check(study: Path, number: int) -> None:
     """Raise UserError for a trial that has ended, or is none: the table lags behind the study."""
-    from rltune.study_database import read_study
+    from rltune.study.database import read_study
 
     states = {trial.number: trial.state.name for trial in read_study(study)}
     state = states.get(number, "not there, at least not yet")

@@ -224,7 +224,7 @@ def _paired(name: str, column: pd.Series[Any], about: Mapping[str, Any]) -> Pair
 def _study_of(shown: Sequence[Paired], values: Sequence[float]) -> Any:
     """Return a study in memory with one trial for each value."""
     import optuna
-    from rltune.optuna_log import silent_log
+    from rltune.study.optuna_log import silent_log
 
     with silent_log():
         study = optuna.create_study(direction="maximize")

@@ -25,7 +25,7 @@ from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import StorageError
-from rltune.distributions import Shown
+from rltune.study.distributions import Shown
 from sqlalchemy import delete, insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session

@@ -27,11 +27,11 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.common.reading import reading
-from rltune.distributions import Shown
-from rltune.optuna_log import quiet
-from rltune.reasons import TIME_LIMIT
-from rltune.records import Asked, Draw, Start, TrialRecord
-from rltune.study_database import Database
+from rltune.study.database import Database
+from rltune.study.distributions import Shown
+from rltune.study.optuna_log import quiet
+from rltune.study.reasons import TIME_LIMIT
+from rltune.study.records import Asked, Draw, Start, TrialRecord
 
 if TYPE_CHECKING:
     from rltune.space.space import Space

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rltune.records import TrialRecord
+    from rltune.study.records import TrialRecord
 
 
 def changes_of(trial: TrialRecord) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""The study: the truth about the trials of a search, in Optuna's storage."""
