@@ -28,10 +28,10 @@ from rltune.factors import factors_of, read_factors
 from rltune.importance import importances, judge
 from rltune.importance_rows import interval
 from rltune.results import Run
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.trials_table import write_trials
 from rltune.shuffled_trials import ShuffledTrials
 from rltune.space.space import Space
-from rltune.trials_table import write_trials
 from simulated_searches import FIRST, SETTINGS, shares, simulate
 
 ROOT = Path(__file__).parent.parent

@@ -8,12 +8,12 @@ from rltune.agents.errors import UserError
 from rltune.objectives.goals import STEPS
 from rltune.objectives.metrics import metric_of, objective_of
 from rltune.replayed import reports
-from rltune.spec import SearchSpec
+from rltune.runs.search_spec import SearchSpec
 from rltune.stats.estimates import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.runs import RunReader
+    from rltune.runs.reader import RunReader
 
 
 def learning_front(run: RunReader, against: str = STEPS) -> pd.DataFrame:

@@ -11,8 +11,8 @@ from rltune.pbt import rungs_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltune.runs.search_spec import SearchSpec
     from rltune.space.space import Space
-    from rltune.spec import SearchSpec
     from rltune.study.records import Start
 
 

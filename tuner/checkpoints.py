@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
 from rltune.learners import agent_type
-from rltune.rundir import STORAGE, RunDir, find_run
+from rltune.runs.directory import STORAGE, RunDir, find_run
 
 if TYPE_CHECKING:
     from rltune.backends.suite import SuiteAgent

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rltune.asha import Reports
     from rltune.objectives.seeds import SeedPlan
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
 
 
 class Clock:

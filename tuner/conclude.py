@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.checkpoints import copy_to_use, kept_weights
 from rltune.front import Front, make_front, seed_of
-from rltune.history import read_history
 from rltune.pbt import POPULATIONS
+from rltune.runs.history import read_history
 from rltune.samplers import check_options
 from rltune.study.lineage import lineage
 from rltune.study.reasons import TIME_LIMIT
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rltune.rundir import RunDir
-    from rltune.spec import SearchSpec
+    from rltune.runs.directory import RunDir
+    from rltune.runs.search_spec import SearchSpec
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
 

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from rltune.agents.errors import UserError
 from rltune.reporting.page import REFRESH
 from rltune.reporting.report import report
-from rltune.runs import read_run
+from rltune.runs.reader import read_run
 from rltune.summary import Summary
 
 HOST = "127.0.0.1"

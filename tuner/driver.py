@@ -20,7 +20,6 @@ from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import place_in_own_code
 from rltune.answer import tuning_quality
 from rltune.answer_text import label
-from rltune.by_hand import reason as by_hand
 from rltune.checkpoints import WEIGHTS
 from rltune.clock import Clock
 from rltune.common.formats import duration
@@ -29,8 +28,10 @@ from rltune.learners import cut_off
 from rltune.objectives.goals import Others
 from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.prices import Prices
+from rltune.runs.trials_table import TrialsTable
 from rltune.space.surroundings import split
 from rltune.study.reasons import TIME_LIMIT
+from rltune.study.reasons import reason as by_hand
 from rltune.tournament import (
     LEAST_SEEDS,
     Tournament,
@@ -41,20 +42,19 @@ from rltune.tournament import (
     read_scores,
     write_scores,
 )
-from rltune.trials_table import TrialsTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltune.answer import Finalist
     from rltune.asha import Scheduler
-    from rltune.by_hand import StopRequests
     from rltune.deadlines import TournamentTime
     from rltune.health import Health, Stop
-    from rltune.history import HistoryWriter
-    from rltune.rundir import RunDir
+    from rltune.runs.directory import RunDir
+    from rltune.runs.history import HistoryWriter
+    from rltune.runs.search_spec import SearchSpec
+    from rltune.runs.stop_requests import StopRequests
     from rltune.search_view import SearchView
-    from rltune.spec import SearchSpec
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
     from rltune.tracking import Tracker

@@ -16,12 +16,12 @@ import numpy as np
 from rltune.agents.errors import UserError
 from rltune.common.formats import plural
 from rltune.common.reading import reading
-from rltune.rundir import RunDir
-from rltune.runs import read_run
+from rltune.runs.directory import RunDir
+from rltune.runs.reader import read_run
+from rltune.runs.trials_table import as_text
 from rltune.sampler_views import blames
 from rltune.space.dimensions import same
 from rltune.study.distributions import nearest
-from rltune.trials_table import as_text
 from rltune.warm_start import Earlier, ranks
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from rltune.common.reading import load_yaml
 from rltune.common.version import __version__
 from rltune.front import Member, seed_of
 from rltune.learners import config_class, is_own
-from rltune.rundir import RunDir
-from rltune.runs import RunReader
+from rltune.runs.directory import RunDir
+from rltune.runs.reader import RunReader
+from rltune.runs.search_spec import SearchSpec
 from rltune.space.recipes import KEYS
 from rltune.space.surroundings import split
-from rltune.spec import SearchSpec
 from rltune.stats.estimates import FEW_RUNS, Estimate
 from rltune.study.lineage import lineage
 from rltune.summary import Summary, cell_value

@@ -26,8 +26,8 @@ from rltune.measure import Cost, Measurement, Meter
 from rltune.pbt import POPULATIONS, rungs_of
 
 if TYPE_CHECKING:
+    from rltune.runs.search_spec import SearchSpec
     from rltune.space.space import Space
-    from rltune.spec import SearchSpec
     from rltune.study.records import Start
 
 DRAWN = 200  # configurations whose price is predicted: the space in small

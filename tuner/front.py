@@ -24,7 +24,7 @@ from rltune.tournament import is_reference, pareto_front
 if TYPE_CHECKING:
     import pandas as pd
     from rltune.answer import Circumstances
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
     from rltune.study.records import TrialRecord
 
 

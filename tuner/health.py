@@ -31,12 +31,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltune.agents.envs.suite import environments
-from rltune.history import HISTORY_COLUMNS
+from rltune.runs.history import HISTORY_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
     from gymnasium import spaces
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
 
 Leg = tuple[int, int]  # number of the trial, and seed
 

@@ -18,7 +18,7 @@ from rltune.chosen_trials import ChosenTrials
 from rltune.common.formats import plural
 from rltune.factors import Factors, read_factors
 from rltune.importance_rows import Row, unknown
-from rltune.runs import RunReader, read_run
+from rltune.runs.reader import RunReader, read_run
 from rltune.shuffled_trials import ShuffledTrials
 from threadpoolctl import threadpool_limits
 

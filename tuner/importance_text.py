@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.common.formats import plural
-from rltune.runs import RunReader
+from rltune.runs.reader import RunReader
 from rltune.show import WIDEST
 
 if TYPE_CHECKING:

@@ -160,7 +160,7 @@ class Jobs:
         Raises:
             UserError: there is no such run, or it is here already.
         """
-        from rltune.mirror import arrive
+        from rltune.runs.cloud import arrive
 
         name = Path(run).name
         with arrive(Path(storage) / name) as folder:
@@ -267,8 +267,8 @@ def _job(found: Any) -> Job:
 
 def pack(run: str) -> str:
     """Return a run directory as text: what fits together of it at this moment, as a .tar.gz."""
-    from rltune.mirror import snapshot
-    from rltune.rundir import RunDir
+    from rltune.runs.cloud import snapshot
+    from rltune.runs.directory import RunDir
 
     path = RunDir.open(run).path
     with snapshot(path) as folder:

@@ -26,7 +26,7 @@ from rltune.agents.errors import UserError
 from rltune.space.surroundings import split
 
 if TYPE_CHECKING:
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
     from rltune.trainer import Trainer
 
 SLICE = 64  # env_steps between two looks at the clock, where updates are more frequent
@@ -333,7 +333,7 @@ def main() -> int:
     """Answer questions until there are no more."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments print what they like
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
     from rltune.trainable import Task  # noqa: F401  (a worker has imported Ray, too)
 
     spec = None

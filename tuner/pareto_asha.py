@@ -17,7 +17,7 @@ from rltune.stats.pareto import ranks, select
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import Others
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
 
 
 class ParetoASHA(ASHA):

@@ -35,10 +35,10 @@ from rltune.tournament import is_reference
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rltune.rundir import RunDir
+    from rltune.runs.directory import RunDir
+    from rltune.runs.search_spec import SearchSpec
     from rltune.space.dimensions import Dimension
     from rltune.space.space import Space
-    from rltune.spec import SearchSpec
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rltune.earlier import Taken
     from rltune.forecast import About, Forecast
     from rltune.objectives.seeds import SeedPlan
+    from rltune.runs.search_spec import SearchSpec
     from rltune.space.space import Space
-    from rltune.spec import SearchSpec
     from rltune.study.records import Start
 
 

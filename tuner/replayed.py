@@ -22,8 +22,8 @@ from rltune.objectives.goals import Others
 from rltune.objectives.metrics import metric_of, objective_of
 from rltune.objectives.seeds import Entrant, SeedNoise, judged
 from rltune.pbt import POPULATIONS, rungs_of
-from rltune.runs import RunReader, read_run
-from rltune.spec import SearchSpec
+from rltune.runs.reader import RunReader, read_run
+from rltune.runs.search_spec import SearchSpec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from rltune.clock import Clock
 from rltune.common.reading import reading
 from rltune.earlier import take_over
 from rltune.replayed import reports, searched
-from rltune.runs import RunReader
+from rltune.runs.reader import RunReader
 from rltune.sampler_views import changed
 from rltune.samplers import Proposer
 from rltune.space.space import Space
@@ -35,7 +35,7 @@ from rltune.study.optuna_log import quiet
 from rltune.study.records import Draw
 
 if TYPE_CHECKING:
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
 
 BEST = 3  # how many of the best count as good ones
 BY_CHANCE = 200  # orders by chance

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
-from rltune.rundir import RunDir
-from rltune.runs import RunReader
+from rltune.runs.directory import RunDir
+from rltune.runs.reader import RunReader
 
 if TYPE_CHECKING:
     import pandas as pd

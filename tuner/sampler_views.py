@@ -21,8 +21,8 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from rltune.by_hand import BY_HAND
 from rltune.stats.pareto import ranks
+from rltune.study.reasons import BY_HAND
 
 # Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
 BLAMED = ("diverged", "error", "out of memory")

@@ -23,13 +23,13 @@ from rltune.backends.suite import check_together
 from rltune.common.formats import plural
 from rltune.common.signatures import takes_fields_of
 from rltune.evaluating import affordable, explained, longest_episode
-from rltune.mirror import below, fetched, mirrored, split_storage
 from rltune.results import Run, SearchResult
-from rltune.rundir import STORAGE, RunDir, default_name, find_run, run_path
+from rltune.runs.cloud import below, fetched, mirrored, split_storage
+from rltune.runs.directory import STORAGE, RunDir, default_name, find_run, run_path
+from rltune.runs.search_spec import DEFAULT_TRIALS, SearchSpec, parse_duration
 from rltune.space import surroundings
 from rltune.space.space import Space
 from rltune.space_choice import choose_space, named_agent
-from rltune.spec import DEFAULT_TRIALS, SearchSpec, parse_duration
 
 if TYPE_CHECKING:
     from rltune.asha import Scheduler
@@ -399,19 +399,19 @@ def drive(
     """Run or continue the search of a run directory."""
     from rltune.answer_text import label
     from rltune.asha import make_scheduler
-    from rltune.by_hand import StopRequests
     from rltune.capacity import Resources, Room
     from rltune.clock import Clock
     from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.earlier import take_over
     from rltune.health import make_health
-    from rltune.history import HistoryWriter, read_episodes, read_history
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
     from rltune.pareto_asha import make_pareto_scheduler
     from rltune.pbt import POPULATIONS, make_population, rungs_of
     from rltune.replayed import training_returns
+    from rltune.runs.history import HistoryWriter, read_episodes, read_history
+    from rltune.runs.stop_requests import StopRequests
     from rltune.samplers import open_study
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView

@@ -16,7 +16,7 @@ from rich.text import Text
 from rltune.answer import Answer
 from rltune.anytime import learning_front
 from rltune.common.formats import count, duration, interval, plural, points, score, setting
-from rltune.runs import read_run
+from rltune.runs.reader import read_run
 from rltune.stats.estimates import FEW_RUNS
 from rltune.summary import Summary
 

@@ -21,8 +21,8 @@ from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
 from rltune.checkpoints import kept_weights
 from rltune.common.reading import load_yaml, reading
-from rltune.runs import RunReader
-from rltune.spec import SearchSpec
+from rltune.runs.reader import RunReader
+from rltune.runs.search_spec import SearchSpec
 from rltune.study.reasons import TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -275,8 +275,8 @@ class Summary:
     @cached_property
     def ruled_out(self) -> list[Failure]:
         """Return what stop rules, or people, stopped early, the most frequent reason first."""
-        from rltune.by_hand import BY_HAND
         from rltune.health import STATES
+        from rltune.study.reasons import BY_HAND
 
         rows = self.trials[self.trials["state"] == "PRUNED"]
         rows = rows.assign(reason=rows["reason"].astype(str).str.split(":").str[0])

@@ -21,7 +21,7 @@ from rltune.stats.pareto import front, spread
 from rltune.study.lineage import lineage
 
 if TYPE_CHECKING:
-    from rltune.rundir import RunDir
+    from rltune.runs.directory import RunDir
     from rltune.study.records import TrialRecord
 
 SCORES = "best/scores.yaml"

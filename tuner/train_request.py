@@ -21,7 +21,7 @@ from rltune.common.signatures import takes_fields_of
 from rltune.evaluating import affordable, longest_episode
 from rltune.learners import config_class
 from rltune.presets import preset as known_good
-from rltune.rundir import STORAGE
+from rltune.runs.directory import STORAGE
 from rltune.space.dimensions import checked_value
 from rltune.space.recipes import as_recipe
 from rltune.space.surroundings import is_surrounding, split

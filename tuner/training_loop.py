@@ -25,7 +25,6 @@ from rltune.backends.suite import check_together
 from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
 from rltune.common.reading import check_types, from_dict
 from rltune.evaluating import explained, longest_episode
-from rltune.history import HistoryWriter
 from rltune.learners import (
     agent_type,
     check_start,
@@ -34,11 +33,12 @@ from rltune.learners import (
     make_trainer,
     with_config,
 )
-from rltune.mirror import below, fetched, mirrored, split_storage
-from rltune.rundir import STORAGE, RunDir, default_name, run_path
-from rltune.spec import check_device
+from rltune.runs.cloud import below, fetched, mirrored, split_storage
+from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
+from rltune.runs.history import HistoryWriter
+from rltune.runs.search_spec import check_device
+from rltune.runs.tracking_options import Tracking
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
 from rltune.train_progress import TrainProgress
 
 if TYPE_CHECKING:

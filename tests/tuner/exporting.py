@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.training_loop import TrainSpec
 
 

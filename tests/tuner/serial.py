@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from rltune.driver import Driver
-from rltune.history import HistoryWriter
 from rltune.learners import config_class
 from rltune.pbt import make_population, rungs_of
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.history import HistoryWriter
+from rltune.runs.search_spec import SearchSpec
+from rltune.runs.tracking_options import Tracking
 from rltune.samplers import open_study
 from rltune.search import Search, starts
 from rltune.search_view import SearchView
 from rltune.space.space import Space
-from rltune.spec import SearchSpec
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 
 MORE_THAN_ENOUGH = 10_000

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from rltune.agents.config import OnPolicyConfig, config_dict, make_config
 from rltune.answer import Answer, Circumstances, Finalist, build_answer, retrain_command
-from rltune.spec import SearchSpec
+from rltune.runs.search_spec import SearchSpec
 from rltune.training_loop import TrainSpec
 
 GOOD = Circumstances(full_budget_trials=20, sampled_trials=30, startup_trials=10, sampler="tpe")

@@ -6,12 +6,14 @@ import contextlib
 
 import pytest
 import rltune
-from rltune import by_hand, capacity, launch
-from rltune.by_hand import BY_HAND, StopRequests
+from rltune import capacity, launch
 from rltune.cli import main
-from rltune.rundir import RunDir
+from rltune.runs import stop_requests
+from rltune.runs.directory import RunDir
+from rltune.runs.stop_requests import StopRequests
 from rltune.sampler_views import for_complete, for_tpe
 from rltune.samplers import open_study
+from rltune.study.reasons import BY_HAND
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from searching import POPULATION, check_history, search
 
@@ -19,7 +21,7 @@ from searching import POPULATION, check_history, search
 @pytest.fixture
 def stepping(toy, monkeypatch):
     """Run jobs here, one step of each in turn; `asks` is called after each result."""
-    monkeypatch.setattr(by_hand, "EVERY", 0.0)
+    monkeypatch.setattr(stop_requests, "EVERY", 0.0)
     monkeypatch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
     monkeypatch.setattr(capacity.Room, "__init__", lambda self, resources: None)
     monkeypatch.setattr(capacity.Room, "slots", lambda self: 2)

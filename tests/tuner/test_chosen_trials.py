@@ -14,7 +14,7 @@ from rltune.factors import Factors, _reports, factors_of
 from rltune.importance import judge
 from rltune.response import Process, Response, Values
 from rltune.results import Run
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.samplers import open_study
 from rltune.space.space import Space
 

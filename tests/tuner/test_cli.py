@@ -14,7 +14,7 @@ import yaml
 from rltune.agents.errors import UserError, storage_error, unknown
 from rltune.cli import main
 from rltune.cli.flags import parse_flags
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 GOOD = {"agent": "ppo", "budget": 1000, "space": {"learning_rate": {"log": [1e-5, 1e-2]}}}
 

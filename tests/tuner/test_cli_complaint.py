@@ -100,7 +100,7 @@ def test_the_traceback_is_there_for_whoever_asks(
 def test_a_fault_of_rltune_itself_is_not_passed_off_as_the_users(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rltune.mirror.fetch", int)
+    monkeypatch.setattr("rltune.runs.cloud.fetch", int)
     with pytest.raises(TypeError):
         main(["fetch", "s3://bucket/run"])
 

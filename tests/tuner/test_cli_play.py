@@ -10,7 +10,7 @@ import yaml
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.checkpoints import find_checkpoint
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from rltune.agents.loop.agent import Agent
 from rltune.cli import main
 from rltune.reporting import clip
 from rltune.reporting.report import report, report_quietly
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from rltune.comparing.entries import Entry
 from rltune.comparing.figures import charts, plot_history
 from rltune.comparing.random_baseline import random_entries
 from rltune.front import Front, Member
-from rltune.history import HistoryWriter
 from rltune.objectives.goals import Goal
 from rltune.reporting.pieces import learning_curve
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.history import HistoryWriter
 from rltune.stats.estimates import Estimate
 
 CONFIG = {"learning_rate": 0.001, "gamma": 0.99}

@@ -17,7 +17,8 @@ from rltune.exported import export
 from rltune.learners import config_class
 from rltune.reporting.page import of_run
 from rltune.results import Run, SearchResult
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.trials_table import TrialsTable
 from rltune.samplers import open_study
 from rltune.search import Search, full_config, starts
 from rltune.show import show
@@ -25,7 +26,6 @@ from rltune.space.space import Space
 from rltune.summary import Summary
 from rltune.tournament import write_scores
 from rltune.tracking import outcome
-from rltune.trials_table import TrialsTable
 
 NAN = math.nan
 REASON = "diverged: non-finite policy_loss at 128 env_steps"
@@ -135,7 +135,7 @@ def test_an_answer_that_falls_takes_its_configuration_along(tmp_path: Path) -> N
 def conclude_again(
     folder: Path, run: RunDir, scores: dict[tuple[int, int], float]
 ) -> dict[str, object]:
-    from rltune.spec import SearchSpec
+    from rltune.runs.search_spec import SearchSpec
 
     spec = SearchSpec.from_dict(run.spec)
     study = open_study(run.study_path, Space.from_dict(spec.space))

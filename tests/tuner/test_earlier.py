@@ -12,9 +12,9 @@ import rltune
 from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.earlier import read_earlier
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.trials_table import write_trials
 from rltune.space.space import Space
-from rltune.trials_table import write_trials
 
 HERE = Path(__file__).parent
 SPACE: dict[str, Any] = {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}}

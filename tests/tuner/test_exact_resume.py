@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import rltune
-from rltune.history import HistoryWriter
 from rltune.replayed_sampler import proposed_again
+from rltune.runs.history import HistoryWriter
 from rltune.study.database import Database
 
 SPACE: dict[str, Any] = {

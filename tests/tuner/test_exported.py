@@ -20,7 +20,7 @@ from exporting import training
 from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.exported import FORMATS, exportable
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 from rltune.study.lineage import lineage
 from rltune.train_request import read_training

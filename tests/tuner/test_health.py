@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from rltune.health import Health, Stop, least_entropy
-from rltune.history import HistoryWriter, read_episodes, read_history
+from rltune.runs.history import HistoryWriter, read_episodes, read_history
 
 BUDGET = 9000
 CARTPOLE = least_entropy(spaces.Discrete(2))

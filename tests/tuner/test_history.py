@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from rltune import history
 from rltune.agents.errors import StorageError
-from rltune.history import HistoryWriter, read_episodes, read_history
+from rltune.runs import history
+from rltune.runs.history import HistoryWriter, read_episodes, read_history
 
 
 def row(trial, iteration, seed=0, **more):

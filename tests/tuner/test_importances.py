@@ -26,9 +26,9 @@ from rltune.importance import COLUMNS, MIN_TRIALS, needs
 from rltune.importance_rows import Row, interval
 from rltune.importance_text import show_importances
 from rltune.results import Run
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.trials_table import write_trials
 from rltune.shuffled_trials import ShuffledTrials
-from rltune.trials_table import write_trials
 
 Config = dict[str, Any]
 NUMBERS = {f"x{i}": {"uniform": [0.0, 1.0]} for i in range(4)}

@@ -7,7 +7,7 @@ import os
 import pytest
 from rltune.common.provenance import command_line
 from rltune.common.redaction import masked_text
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.tracking.to_mlflow import without_password
 
 KEY = "0123456789abcdef0123456789abcdef01234567"

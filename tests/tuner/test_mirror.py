@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 import rltune
 from pyarrow.fs import FileSystem
-from rltune import mirror
 from rltune.agents.errors import StorageError, UserError
 from rltune.cli import main
-from rltune.mirror import Mirror, Remote, below, fetch, is_uri
+from rltune.runs import cloud
+from rltune.runs.cloud import Mirror, Remote, below, fetch, is_uri
 from searching import check_history, search
 
 
@@ -48,7 +48,7 @@ def server() -> Iterator[str]:
 @pytest.fixture(params=["folder", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A storage of each kind."""
-    monkeypatch.setattr(mirror, "EVERY", 0.0)
+    monkeypatch.setattr(cloud, "EVERY", 0.0)
     if request.param == "folder":
         return (tmp_path / "far").as_uri()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -73,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_search_lies_on_the_storage_and_can_be_fetched(
     tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "STORAGE", str(tmp_path / "runs"))
+    monkeypatch.setattr(cloud, "STORAGE", str(tmp_path / "runs"))
     result = search(storage, trials=4, test_seeds=1)
     assert result.path == tmp_path / "runs" / "run"
     assert not list(result.path.glob(".mirror*"))
@@ -96,7 +96,7 @@ def test_a_search_whose_machine_is_lost_goes_on_elsewhere(
     """Every state that was ever copied gives, resumed, the decisions of the undisturbed search."""
     options: dict[str, Any] = {"trials": 6, "test_seeds": 1}
     whole = search(tmp_path / "whole", **options)
-    monkeypatch.setattr(mirror, "STORAGE", str(tmp_path / "runs"))
+    monkeypatch.setattr(cloud, "STORAGE", str(tmp_path / "runs"))
     copies = tmp_path / "copies"
     take = Mirror._try
     taken: list[Path] = []
@@ -122,8 +122,8 @@ def test_a_search_whose_machine_is_lost_goes_on_elsewhere(
 def test_a_storage_that_is_away_delays_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "EVERY", 0.0)
-    monkeypatch.setattr(mirror, "PATIENCE", 20.0)
+    monkeypatch.setattr(cloud, "EVERY", 0.0)
+    monkeypatch.setattr(cloud, "PATIENCE", 20.0)
     run, far, warnings = tmp_path / "run", tmp_path / "far", []
     run.mkdir()
     (run / "run.yaml").write_text("format_version: 1")
@@ -150,7 +150,7 @@ def test_a_storage_that_is_away_delays_nothing(
 
 
 def test_what_has_gone_goes_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "EVERY", 0.0)
+    monkeypatch.setattr(cloud, "EVERY", 0.0)
     run, far = tmp_path / "run", tmp_path / "far"
     run.mkdir()
     (run / "part").write_text("1")

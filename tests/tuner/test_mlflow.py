@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.tracking_options import Tracking
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
 from searching import search
 from test_tensorboard import BESTS, SPEC, tell
 from test_tracking import row

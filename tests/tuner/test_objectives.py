@@ -5,7 +5,7 @@ import math
 import pytest
 from rltune.agents.errors import MissingMetricError, UserError
 from rltune.objectives.metrics import DEFAULT, describe, metric_of, objective_of, parse_objective
-from rltune.spec import SearchSpec
+from rltune.runs.search_spec import SearchSpec
 
 RETURNS = [10.0, 60.0, 20.0, 30.0]
 

@@ -17,11 +17,11 @@ from rltune.cli import main
 from rltune.learners import config_class
 from rltune.objectives.metrics import objective_of
 from rltune.pbt import Explorer, Member, pauses, perturb
+from rltune.runs.search_spec import SearchSpec
 from rltune.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space
 from rltune.space.yaml_lines import Source
-from rltune.spec import SearchSpec
 from rltune.study.lineage import lineage
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from serial import Serial, changes

@@ -11,7 +11,7 @@ import pytest
 import rltune
 from rltune.agents import Agent
 from rltune.agents.envs.vector import episode_seed
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 SMALL = {"n_envs": 2, "n_steps": 8, "net_arch": [16]}
 REPLAYS = {"learning_starts": 8, "buffer_size": 100, "net_arch": [16]}

@@ -13,7 +13,7 @@ from rltune.agents.envs.vector import make_env
 from rltune.agents.errors import UserError
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.presets import presets
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 
 SMALL = ("CartPole-v1", "Acrobot-v1")  # for the presets of any environment

@@ -13,15 +13,15 @@ from rltune.answer import Circumstances
 from rltune.answer_text import search_warnings
 from rltune.asha import make_scheduler
 from rltune.driver import Driver
-from rltune.history import HistoryWriter
 from rltune.prices import Prices
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.history import HistoryWriter
+from rltune.runs.tracking_options import Tracking
 from rltune.samplers import MAX_REFUSALS, open_study
 from rltune.search_view import SearchView
 from rltune.space.space import Space
 from rltune.study.records import Start
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
 from rltune.trainable import Result
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})

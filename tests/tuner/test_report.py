@@ -20,17 +20,17 @@ from matplotlib.figure import Figure
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
 from rltune.front import Front, Member
-from rltune.history import HistoryWriter
 from rltune.objectives.goals import Goal
 from rltune.reporting import optuna_chart, parameters
 from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves
 from rltune.reporting.optuna_chart import OptunaChart
 from rltune.reporting.pieces import cut_off
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.history import HistoryWriter
+from rltune.runs.trials_table import write_trials
 from rltune.stats.estimates import Estimate
 from rltune.summary import Summary
-from rltune.trials_table import write_trials
 
 SPACE = {
     "learning_rate": {"log": [1e-5, 1e-2]},

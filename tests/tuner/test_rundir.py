@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rltune.agents.errors import StorageError, UserError
-from rltune.rundir import FORMAT_VERSION, RunDir, default_name, find_run, run_path
+from rltune.runs.directory import FORMAT_VERSION, RunDir, default_name, find_run, run_path
 
 SPEC = {"agent": "ppo", "env": "CartPole-v1", "budget": 100_000, "learning_rate": 1e-5}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rltune.results import open_run
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 
 def test_a_reader_of_a_run_that_has_only_begun(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import rltune
 import torch
 from rltune.agents import Agent
 from rltune.agents.loop import checkpoint
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 SMALL: dict[str, Any] = {"net_arch": [8], "buffer_size": 500, "batch_size": 8}
 SPACE: dict[str, Any] = {

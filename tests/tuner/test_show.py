@@ -12,10 +12,10 @@ from rich.console import Console
 from rltune.agents.errors import UserError
 from rltune.answer import Circumstances, Finalist, build_answer
 from rltune.cli import main
-from rltune.history import HistoryWriter
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.history import HistoryWriter
+from rltune.runs.trials_table import write_trials
 from rltune.show import _dimension, show
-from rltune.trials_table import write_trials
 
 SPEC = {
     "agent": "ppo",

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import rltune
 from rltune.agents.loop.controls import Controls
-from rltune.spec import SearchSpec
+from rltune.runs.search_spec import SearchSpec
 from rltune.training_loop import TrainSpec
 
 

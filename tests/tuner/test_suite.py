@@ -14,7 +14,7 @@ from rltune.agents.loop.agent import Agent
 from rltune.backends.suite import SuiteAgent
 from rltune.cli import main
 from rltune.measure import measure
-from rltune.spec import SearchSpec
+from rltune.runs.search_spec import SearchSpec
 from searching import SPACE, check_history
 
 BOTH = "CartPole-v1=0:500,Acrobot-v1=-500:-100"

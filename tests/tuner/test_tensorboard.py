@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from rltune.agents.config import config_hash
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.tracking_options import Tracking
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
 from searching import search
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_tracking import outcome_of_a_search, row

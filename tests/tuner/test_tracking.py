@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 from rltune.agents.errors import UserError
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.tracking_options import Tracking
+from rltune.runs.trials_table import write_trials
 from rltune.tracking import Tracker, feed
-from rltune.tracking_options import Tracking
-from rltune.trials_table import write_trials
 from wandb_files import offline_runs
 
 KEY = "0123456789abcdef0123456789abcdef01234567"

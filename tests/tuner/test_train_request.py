@@ -9,7 +9,7 @@ import pytest
 import rltune
 from rltune import train_request
 from rltune.cli import main
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.training_loop import TrainResult, TrainSpec
 
 

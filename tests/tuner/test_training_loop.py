@@ -19,8 +19,8 @@ from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError
 from rltune.cli import main, make_parser
-from rltune.history import read_episodes, read_history
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.history import read_episodes, read_history
 from rltune.training_loop import TrainSpec, resume_training, train
 
 TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_arch": [8]}

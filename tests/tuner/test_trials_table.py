@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from rltune.agents.errors import StorageError
-from rltune.trials_table import COLUMNS, read_trials, write_trials
+from rltune.runs.trials_table import COLUMNS, read_trials, write_trials
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.tracking_options import Tracking
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
 from test_tracking import KEY, SPEC, outcome_of_a_search, row
 from wandb_server import Sent, Server, wandb_server
 

@@ -36,8 +36,8 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Fetch."""
     reject_extra(args, extra)
-    from rltune.mirror import fetch, is_uri
-    from rltune.rundir import STORAGE
+    from rltune.runs.cloud import fetch, is_uri
+    from rltune.runs.directory import STORAGE
 
     storage = args.storage_path or STORAGE
     if is_uri(args.uri):

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     reject_extra(args, extra)
     from rltune.importance import METHODS, importances, write
-    from rltune.runs import read_run
+    from rltune.runs.reader import read_run
 
     run = read_run(args.run)
     frame = importances(run, tuple(dict.fromkeys(args.method or METHODS)))

@@ -98,7 +98,7 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
     from rltune.cli.run import make_search
     from rltune.cluster import folder_of_code
     from rltune.jobs import AT_HEAD
-    from rltune.mirror import is_uri, name_of
+    from rltune.runs.cloud import is_uri, name_of
 
     if not words or words[0] not in ("run", "resume"):
         raise UserError("submit what? Such as: rltune submit run ppo --env ..., or submit resume.")
@@ -129,7 +129,7 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
 
 def _there(path: str, what: str) -> str:
     """Return a path that means the same on the head as here."""
-    from rltune.mirror import is_uri, refuse_key
+    from rltune.runs.cloud import is_uri, refuse_key
 
     if is_uri(path):
         refuse_key(path)

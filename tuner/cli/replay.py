@@ -62,7 +62,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.agents.errors import UserError
     from rltune.cli.flags import parse_mapping, reject_extra
     from rltune.replayed import replay
-    from rltune.runs import read_run
+    from rltune.runs.reader import read_run
 
     reject_extra(args, extra)
     options: dict[str, Any] = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rltune.results import SearchResult
-    from rltune.rundir import RunDir
+    from rltune.runs.directory import RunDir
     from rltune.search import Search
 
 ADDRESS = (
@@ -402,8 +402,8 @@ def _refuse(args: argparse.Namespace, run: RunDir, flags: Mapping[str, str]) -> 
 def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Go on with a run."""
     reject_extra(args, extra)
-    from rltune.mirror import fetched
-    from rltune.rundir import RunDir
+    from rltune.runs.cloud import fetched
+    from rltune.runs.directory import RunDir
 
     args.run = fetched(args.run)
     run = RunDir.open(args.run)

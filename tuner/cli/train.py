@@ -167,7 +167,7 @@ _number.__name__ = "whole number"
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
     from rltune.learners import config_class
-    from rltune.rundir import STORAGE
+    from rltune.runs.directory import STORAGE
     from rltune.space.surroundings import searchable
     from rltune.train_request import training_spec
     from rltune.training_loop import print_result, train

@@ -13,7 +13,7 @@ from rltune.common.formats import plural, settings
 from rltune.comparing.own_runs import read_run
 from rltune.comparing.sb3_logs import holds_logs, read_logs
 from rltune.comparing.trainings import EVALUATION, Training
-from rltune.rundir import find_run
+from rltune.runs.directory import find_run
 
 MOST_NAMED = 3  # hyperparameters that tell agents apart by a label
 

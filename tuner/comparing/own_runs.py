@@ -12,8 +12,8 @@ from rltune.agents.envs.suite import Scale, is_suite, parse_suite
 from rltune.agents.errors import UserError
 from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
 from rltune.objectives.metrics import DEFAULT, METRIC
-from rltune.rundir import RunDir
-from rltune.runs import RunReader
+from rltune.runs.directory import RunDir
+from rltune.runs.reader import RunReader
 from rltune.summary import Summary
 
 if TYPE_CHECKING:

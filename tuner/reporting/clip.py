@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-from rltune.rundir import RunDir, find_run
+from rltune.runs.directory import RunDir, find_run
 
 LONGEST = 600  # env steps
 PATIENCE = 120.0  # seconds that a recording may take

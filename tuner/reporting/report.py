@@ -10,7 +10,7 @@ from rltune.agents.errors import UserError, storage_error
 from rltune.common.files import atomic_write
 from rltune.reporting import clip, figures, page
 from rltune.reporting.page import Page
-from rltune.runs import read_run
+from rltune.runs.reader import read_run
 from rltune.summary import Summary
 
 

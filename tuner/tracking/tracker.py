@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
+from rltune.runs.tracking_options import Tracking
 from rltune.tracking.feed import Feed
-from rltune.tracking_options import Tracking
 
 
 class Tracker:

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rltune.agents.errors import StorageError, UserError
-from rltune.rundir import STORAGE
+from rltune.runs.directory import STORAGE
 
 EVERY = 30.0  # seconds between two copies
 PATIENCE = 60.0  # seconds that the last copy may take to succeed

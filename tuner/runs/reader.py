@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.common.reading import load_yaml
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,19 +37,19 @@ class RunReader:
 
     def trials(self) -> pd.DataFrame:
         """Return a row per trial: state, reason, configuration, objective, budget reached, cost."""
-        from rltune.trials_table import read_trials
+        from rltune.runs.trials_table import read_trials
 
         return read_trials(self.rundir.trials_path)
 
     def history(self) -> pd.DataFrame:
         """Return a row per (trial, seed, iteration)."""
-        from rltune.history import read_history
+        from rltune.runs.history import read_history
 
         return read_history(self.path)
 
     def episodes(self) -> pd.DataFrame:
         """Return a row per finished training episode."""
-        from rltune.history import read_episodes
+        from rltune.runs.history import read_episodes
 
         return read_episodes(self.path)
 

@@ -14,7 +14,6 @@ import contextlib
 import time
 from pathlib import Path
 
-BY_HAND = "by hand"  # the kind of the reason
 EVERY = 0.2  # seconds between two looks into the folder
 SEARCH = "stop"  # name of the file that stops the search; "stop-12" stops trial 12
 
@@ -68,13 +67,3 @@ class StopRequests:
 
 def _trial(path: Path) -> int | None:
     return None if path.name == SEARCH else int(path.name[len(SEARCH) + 1 :])
-
-
-def reason(env_steps: int) -> str:
-    """Return why a trial ended that was stopped by hand."""
-    return f"{BY_HAND}: stopped {at(env_steps)}"
-
-
-def at(env_steps: int) -> str:
-    """Return where a training was stopped, in words."""
-    return f"at {env_steps:,} env_steps" if env_steps else "before its first result"

@@ -16,7 +16,7 @@ from rltune.common.reading import check_types, from_dict
 from rltune.objectives.goals import Goal, Others, parse_goal
 from rltune.objectives.metrics import DEFAULT, METRIC, parse_objective
 from rltune.objectives.seeds import SeedPlan, judged, make_plan, parse_seeds
-from rltune.tracking_options import Tracking
+from rltune.runs.tracking_options import Tracking
 
 # Tuning and test seeds never overlap (Eimer et al., ICML 2023).
 FIRST_SEED = 0

@@ -1,0 +1,1 @@
+"""Run directories: specifications, histories, tables, and copies in the cloud."""
