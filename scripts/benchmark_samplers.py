@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from rltune import samplers
 from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
-from rltune.sampler_views import completed
-from rltune.samplers import Proposer
+from rltune.samplers import proposer
+from rltune.samplers.proposer import Proposer
+from rltune.samplers.views import completed
+from rltune.samplers.warm_start import Earlier, ranks
 from rltune.space.space import Space
 from rltune.study.optuna_log import silent_log
-from rltune.warm_start import Earlier, ranks
 
 Config = dict[str, Any]
 SPACE = Space.from_dict(
@@ -198,7 +198,7 @@ def spent(bench: Bench, target: Target, threshold: float, most: float, spread: f
 def cost(args: argparse.Namespace) -> None:
     """Compare what it costs to reach the threshold."""
     most = args.trials or 60
-    samplers = ("tpe", "cost-aware", "gp") if args.sampler == "gp" else ("tpe", "cost-aware")
+    proposer = ("tpe", "cost-aware", "gp") if args.sampler == "gp" else ("tpe", "cost-aware")
     print(f"{args.reps} repetitions, threshold {args.threshold} of 1, at most {most} mean trials")
     for name, top, spread in (
         ("25-fold, the best one is cheap", 0.15, 25.0),
@@ -211,7 +211,7 @@ def cost(args: argparse.Namespace) -> None:
                 spent(Bench(sampler, s), Target(s, n_epochs=top), args.threshold, most, spread)
                 for s in range(args.reps)
             ]
-            for sampler in samplers
+            for sampler in proposer
         }
         print(f"  {name}: " + "; ".join(
             f"{sampler} median {np.median(values):.1f}, not reached "
@@ -269,25 +269,25 @@ def rungs(args: argparse.Namespace) -> None:
     """Compare what TPE makes of the trials that were stopped early."""
     most = args.trials or 30
     print(f"true value of the best after {most} full budgets, {args.reps} repetitions")
-    kept, found = samplers.for_tpe, {}
+    kept, found = proposer.for_tpe, {}
     for name, view in (
         ("as it is", kept),
         ("the largest budget only", largest_budget),
         ("full trials only", only_full),
     ):
-        samplers.for_tpe = view
+        proposer.for_tpe = view
         found[name] = [halved(Bench("tpe", s), Target(s), most) for s in range(args.reps)]
         gap = np.array(found[name]) - np.array(found["as it is"])
         error = 1.96 * gap.std() / math.sqrt(len(gap))
         print(f"  {name}: mean {np.mean(found[name]):.3f}; "
               f"difference {gap.mean():+.3f} +- {error:.3f}", flush=True)  # fmt: skip
-    samplers.for_tpe = kept
+    proposer.for_tpe = kept
 
 
 def timed(args: argparse.Namespace) -> None:
     """Time a proposal after 2,000 trials, a third of them complete."""
     rng = np.random.default_rng(0)
-    for name in samplers.OPTIONS:
+    for name in proposer.OPTIONS:
         for earlier in ([], [learned("the same", 0)]):
             bench, target = Bench(name, 0, earlier), Target(0)
             for n in range(2000):

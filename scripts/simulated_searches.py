@@ -1,6 +1,6 @@
 """Searches over learning curves that are computed, not trained: no Ray, no database.
 
-The proposals are those of the search's own samplers (`rltune.samplers.Proposer`), the decisions
+The proposals are those of the search's own samplers (`rltune.samplers.proposer.Proposer`), the decisions
 those of its scheduler (`rltune.asha`); four trials run at once, and each takes as long as its
 steps. The first trial is the default configuration, as in a search.
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.asha import make_scheduler
-from rltune.samplers import Proposer
+from rltune.samplers.proposer import Proposer
 from rltune.space.space import Space
 from rltune.stats.estimates import far_below
 from rltune.study.optuna_log import silent_log

@@ -14,11 +14,11 @@ from rltune.common.reading import reading
 from rltune.fanova import N_CELLS, Array, Column, Design
 from rltune.response import Values
 from rltune.runs.trials_table import as_text
-from rltune.sampler_views import blames
 from rltune.space.dimensions import same
 from rltune.space.space import Space
 from rltune.stats.estimates import far_below
 from rltune.study.distributions import make_distribution, nearest, to_unit
+from rltune.study.reasons import blames
 
 if TYPE_CHECKING:
     from rltune.runs.reader import RunReader

@@ -1,7 +1,7 @@
 """What a search will cost, before it runs: `rltune plan`.
 
 Some configurations are trained for a few seconds each (`measure.py`), the price of all others is
-predicted from them (`costs.py`), and the search is played through many times with its own scheduler
+predicted from them (`cost_model.py`), and the search is played through many times with its own scheduler
 and made-up scores: who is stopped where is chance, what it costs is not.
 """
 
@@ -21,9 +21,9 @@ from rltune.agents.errors import UserError
 from rltune.asha import NoScheduler, make_scheduler
 from rltune.bounds import most_env_steps
 from rltune.clock import Clock
-from rltune.costs import CostModel
 from rltune.measure import Cost, Measurement, Meter
 from rltune.pbt import POPULATIONS, rungs_of
+from rltune.samplers.cost_model import CostModel
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec

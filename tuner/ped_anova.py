@@ -19,7 +19,7 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.study import StudyDirection
 from optuna.trial import create_trial
 from rltune.fanova import Design
-from rltune.sampler_views import View
+from rltune.samplers.views import View
 
 BEST = 0.1  # of the trials are the best ones, but
 MIN_BEST = 15

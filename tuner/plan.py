@@ -13,15 +13,15 @@ from rltune.deadlines import Deadlines, TournamentTime
 from rltune.learners import config_class, learns_nothing
 from rltune.objectives.metrics import METRIC, describe
 from rltune.pbt import rungs_of
-from rltune.samplers import Proposer
+from rltune.samplers.proposer import Proposer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rltune.earlier import Taken
     from rltune.forecast import About, Forecast
     from rltune.objectives.seeds import SeedPlan
     from rltune.runs.search_spec import SearchSpec
+    from rltune.samplers.earlier_runs import Taken
     from rltune.space.space import Space
     from rltune.study.records import Start
 

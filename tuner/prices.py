@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rltune.costs import CostModel
+from rltune.samplers.cost_model import CostModel
 from rltune.space.surroundings import LENGTH
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from rltune.agents.errors import UserError
 from rltune.asha import Scheduler, make_scheduler
 from rltune.clock import Clock
 from rltune.common.reading import reading
-from rltune.earlier import take_over
 from rltune.replayed import reports, searched
 from rltune.runs.reader import RunReader
-from rltune.sampler_views import changed
-from rltune.samplers import Proposer
+from rltune.samplers.earlier_runs import take_over
+from rltune.samplers.proposer import Proposer
+from rltune.samplers.views import changed
 from rltune.space.space import Space
 from rltune.study.database import read_study
 from rltune.study.distributions import Shown, to_unit
@@ -116,7 +116,7 @@ def replay_sampler(
 
     Args:
         run: the run directory, its name, or latest
-        sampler, sampler_options: see `samplers.OPTIONS`
+        sampler, sampler_options: see `proposer.OPTIONS`
         scheduler, scheduler_options: as in `replay`; None: the search's own
         repetitions: searches, each with another seed
 

@@ -94,9 +94,9 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
-        from rltune.earlier import read_earlier
         from rltune.learners import config_class
         from rltune.pbt import POPULATIONS, check_population, members
+        from rltune.samplers.earlier_runs import read_earlier
 
         _check_paths(space, name, storage_path)
         self.started = time.time()
@@ -337,7 +337,7 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     from rltune.cluster import is_elsewhere
     from rltune.learners import check_fit, check_start
     from rltune.pbt import rungs_of
-    from rltune.samplers import Proposer
+    from rltune.samplers.proposer import Proposer
 
     if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
         raise unknown("control", wrong[0], Controls.__dataclass_fields__)
@@ -403,7 +403,6 @@ def drive(
     from rltune.clock import Clock
     from rltune.conclude import conclude
     from rltune.driver import Driver
-    from rltune.earlier import take_over
     from rltune.health import make_health
     from rltune.launch import ray_session, run_jobs
     from rltune.learners import learns_nothing
@@ -412,7 +411,8 @@ def drive(
     from rltune.replayed import training_returns
     from rltune.runs.history import HistoryWriter, read_episodes, read_history
     from rltune.runs.stop_requests import StopRequests
-    from rltune.samplers import open_study
+    from rltune.samplers.earlier_runs import take_over
+    from rltune.samplers.proposer import open_study
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
     from rltune.study.optuna_log import silent_log

@@ -14,7 +14,7 @@ from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.tracking_options import Tracking
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
 from rltune.search import Search, starts
 from rltune.search_view import SearchView
 from rltune.space.space import Space

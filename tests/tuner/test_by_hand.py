@@ -11,8 +11,8 @@ from rltune.cli import main
 from rltune.runs import stop_requests
 from rltune.runs.directory import RunDir
 from rltune.runs.stop_requests import StopRequests
-from rltune.sampler_views import for_complete, for_tpe
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
+from rltune.samplers.views import for_complete, for_tpe
 from rltune.study.reasons import BY_HAND
 from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from searching import POPULATION, check_history, search

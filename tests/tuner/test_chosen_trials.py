@@ -15,7 +15,7 @@ from rltune.importance import judge
 from rltune.response import Process, Response, Values
 from rltune.results import Run
 from rltune.runs.directory import RunDir
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
 from rltune.space.space import Space
 
 NUMBERS = {name: {"uniform": [0.0, 1.0]} for name in ("x", "d1", "d2", "d3")}

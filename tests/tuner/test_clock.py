@@ -13,7 +13,7 @@ from rltune.common.formats import rung_at
 from rltune.objectives.seeds import make_plan
 from rltune.reporting.figures import stopping
 from rltune.runs.search_spec import SearchSpec
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
 from rltune.summary import Summary
 from searching import search
 

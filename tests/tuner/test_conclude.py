@@ -19,7 +19,7 @@ from rltune.reporting.page import of_run
 from rltune.results import Run, SearchResult
 from rltune.runs.directory import RunDir
 from rltune.runs.trials_table import TrialsTable
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
 from rltune.search import Search, full_config, starts
 from rltune.show import show
 from rltune.space.space import Space

@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rltune.cost_aware import _front, _parts, _values
-from rltune.samplers import Proposer, open_study
+from rltune.samplers.cost_aware import _front, _parts, _values
+from rltune.samplers.proposer import Proposer, open_study
+from rltune.samplers.surrogate import (
+    Encoder,
+    GaussianProcess,
+    _negative_log_posterior,
+    normal_scores,
+)
 from rltune.space.space import Space
-from rltune.surrogate import Encoder, GaussianProcess, _negative_log_posterior, normal_scores
 from scipy.optimize import check_grad
 
 SPACE = Space.from_dict(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rltune.costs import MAX_TRIALS, CostModel
+from rltune.samplers.cost_model import MAX_TRIALS, CostModel
 from rltune.space.space import Space
 
 SPACE = Space.from_dict(

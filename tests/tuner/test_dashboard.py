@@ -19,7 +19,7 @@ from rltune import dashboard
 from rltune.cli import main
 from rltune.dashboard import Dashboard
 from rltune.runs.directory import RunDir
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
 from rltune.space.space import Space
 from test_report import SPACE, make_run
 

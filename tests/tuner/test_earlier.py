@@ -11,9 +11,9 @@ import pytest
 import rltune
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from rltune.earlier import read_earlier
 from rltune.runs.directory import RunDir
 from rltune.runs.trials_table import write_trials
+from rltune.samplers.earlier_runs import read_earlier
 from rltune.space.space import Space
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def make_run(path: Path, rows: list[dict[str, Any]] | None = None, kind: str = "
 def test_samplers_without_a_model_take_the_best_configuration(
     sampler: str, first: Path, tmp_path: Path
 ) -> None:
-    from rltune.samplers import open_study
+    from rltune.samplers.proposer import open_study
     from rltune.study.records import Start
 
     space = Space.from_dict(SPACE)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import optuna
 import pytest
 from rltune.asha import ASHA
-from rltune.samplers import open_study
+from rltune.samplers.proposer import open_study
 from rltune.space.space import Space
 from rltune.study.optuna_log import quiet
 

@@ -17,7 +17,7 @@ from rltune.prices import Prices
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.tracking_options import Tracking
-from rltune.samplers import MAX_REFUSALS, open_study
+from rltune.samplers.proposer import MAX_REFUSALS, open_study
 from rltune.search_view import SearchView
 from rltune.space.space import Space
 from rltune.study.records import Start

@@ -6,12 +6,12 @@ import warnings
 import optuna
 import pytest
 from rltune.agents.errors import UserError
-from rltune.samplers import OPTIONS, Proposer, check_options, open_study
+from rltune.samplers.proposer import OPTIONS, Proposer, check_options, open_study
+from rltune.samplers.warm_start import Earlier
 from rltune.space.space import Space
 from rltune.study.distributions import make_distribution
 from rltune.study.optuna_log import quiet
 from rltune.study.records import Start
-from rltune.warm_start import Earlier
 
 SAMPLERS = list(OPTIONS)
 # A GP fits for every draw: few trials, and fewer at random.
@@ -305,7 +305,7 @@ def test_options_reach_the_sampler(name, options, tmp_path):
 
 
 def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
-    monkeypatch.setattr("rltune.samplers.MAX_GP_TRIALS", 4)
+    monkeypatch.setattr("rltune.samplers.proposer.MAX_GP_TRIALS", 4)
     study = open_study(tmp_path / "study.db", SMOOTH, sampler="gp")
     for value in (9.0, 1.0, 8.0, 2.0, 3.0, 4.0):
         study.tell(study.ask().number, "COMPLETE", value)
@@ -315,7 +315,7 @@ def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
 
 
 def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
-    monkeypatch.setattr("rltune.sampler_views.MAX_TPE_TRIALS", 10)
+    monkeypatch.setattr("rltune.samplers.views.MAX_TPE_TRIALS", 10)
     study = open_study(tmp_path / "study.db", SMOOTH, sampler="tpe")
     for n in range(14):
         number = study.ask().number

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.trial import FrozenTrial, TrialState
-from rltune.samplers import Proposer, open_study
+from rltune.samplers.proposer import Proposer, open_study
+from rltune.samplers.warm_start import MAX_SHOWN, Earlier, ranks
 from rltune.space.space import Space
 from rltune.study.records import Start
 from rltune.study.study import SearchStudy
-from rltune.warm_start import MAX_SHOWN, Earlier, ranks
 
 SPACE = Space.from_dict(
     {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
+BLAMED = ("diverged", "error", "out of memory")
+
+
 BY_HAND = "by hand"  # the kind of the reason
 
 
@@ -16,3 +20,12 @@ def reason(env_steps: int) -> str:
 def at(env_steps: int) -> str:
     """Return where a training was stopped, in words."""
     return f"at {env_steps:,} env_steps" if env_steps else "before its first result"
+
+
+def blames(reason: str) -> bool:
+    """Whether this reason of a failure lies in the configuration."""
+    return _kind(reason) in BLAMED
+
+
+def _kind(reason: str) -> str:
+    return reason.split(":")[0].strip()

@@ -40,7 +40,7 @@ INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of seve
 
 
 class Proposer(Protocol):
-    """What a study needs of the sampler that proposes its trials; see `samplers.Proposer`.
+    """What a study needs of the sampler that proposes its trials; see `proposer.Proposer`.
 
     Attributes:
         directions, minimize: of each objective, the first one first

@@ -17,11 +17,11 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
-from rltune.costs import MAX_TRIALS as COST_TRIALS
-from rltune.costs import CostModel
-from rltune.sampler_views import is_blamed, is_evidence
+from rltune.samplers.cost_model import MAX_TRIALS as COST_TRIALS
+from rltune.samplers.cost_model import CostModel
+from rltune.samplers.surrogate import Array, Encoder, GaussianProcess, normal_scores
+from rltune.samplers.views import is_blamed, is_evidence
 from rltune.study.distributions import from_unit, to_unit
-from rltune.surrogate import Array, Encoder, GaussianProcess, normal_scores
 from scipy.stats import norm
 
 if TYPE_CHECKING:

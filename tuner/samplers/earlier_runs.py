@@ -19,10 +19,10 @@ from rltune.common.reading import reading
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import read_run
 from rltune.runs.trials_table import as_text
-from rltune.sampler_views import blames
+from rltune.samplers.warm_start import Earlier, ranks
 from rltune.space.dimensions import same
 from rltune.study.distributions import nearest
-from rltune.warm_start import Earlier, ranks
+from rltune.study.reasons import blames
 
 if TYPE_CHECKING:
     from rltune.space.dimensions import Dimension
@@ -138,7 +138,7 @@ def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier
 
 
 def _merit(row: Mapping[str, Any], winner: int | None) -> tuple[int, float, float] | None:
-    """Return what the trial is ranked by, see `sampler_views.merit`; None: it tells nothing."""
+    """Return what the trial is ranked by, see `views.merit`; None: it tells nothing."""
     value, state = row["objective"], row["state"]
     known = value is not None and value == value
     if known and row["trial"] == winner:

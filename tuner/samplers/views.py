@@ -22,10 +22,8 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.stats.pareto import ranks
-from rltune.study.reasons import BY_HAND
+from rltune.study.reasons import BLAMED, BY_HAND, _kind
 
-# Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
-BLAMED = ("diverged", "error", "out of memory")
 # A fit takes the longer the more trials there are, the GP's with their cube: they see the best and
 # the latest ones.
 MAX_GP_TRIALS = 100
@@ -93,15 +91,6 @@ def is_blamed(trial: FrozenTrial) -> bool:
 def kind_of(trial: FrozenTrial) -> str:
     """Return the kind of the reason for which it ended; empty when there is none."""
     return _kind(str(trial.user_attrs.get("reason", "")))
-
-
-def blames(reason: str) -> bool:
-    """Whether this reason of a failure lies in the configuration."""
-    return _kind(reason) in BLAMED
-
-
-def _kind(reason: str) -> str:
-    return reason.split(":")[0].strip()
 
 
 def is_evidence(trial: FrozenTrial) -> bool:

@@ -22,8 +22,8 @@ import scipy  # its parts are loaded when they are used: they take half a second
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from rltune.sampler_views import completed, is_evidence, merit
-from rltune.surrogate import Encoder, GaussianProcess, normal_scores
+from rltune.samplers.surrogate import Encoder, GaussianProcess, normal_scores
+from rltune.samplers.views import completed, is_evidence, merit
 
 LEARNERS = ("tpe", "gp", "cost-aware")
 PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests

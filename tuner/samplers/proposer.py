@@ -1,7 +1,7 @@
 """Where the next configuration comes from: Optuna's samplers, asked without creating trials.
 
 A sampler is built anew for every trial from the search's seed and the trial's number, and learns
-from a view of the study (`sampler_views.py`), so a search that was killed goes on as if it had not
+from a view of the study (`views.py`), so a search that was killed goes on as if it had not
 been. Beyond that view:
 
 - Starts outside of the ranges appear at the nearest value inside; else one such start would break
@@ -27,8 +27,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError, unknown
-from rltune.cma_es import CmaEs
-from rltune.sampler_views import (
+from rltune.samplers.cma_es import CmaEs
+from rltune.samplers.views import (
     MAX_GP_TRIALS,
     View,
     best_and_latest,
@@ -39,14 +39,14 @@ from rltune.sampler_views import (
     running,
     shared_attrs,
 )
+from rltune.samplers.warm_start import LEARNERS, PROPOSAL, Earlier, WarmStart
 from rltune.study.distributions import ladder, make_distribution, nearest, parameter_name
 from rltune.study.optuna_log import quiet
 from rltune.study.records import Draw, Start
 from rltune.study.study import SearchStudy
-from rltune.warm_start import LEARNERS, PROPOSAL, Earlier, WarmStart
 
 if TYPE_CHECKING:
-    from rltune.cost_aware import CostAware
+    from rltune.samplers.cost_aware import CostAware
     from rltune.space.dimensions import Dimension
     from rltune.space.space import Space
 
@@ -188,7 +188,7 @@ class Proposer:
             self._warm_start = WarmStart(earlier, known, self.distributions, self.minimize[0])
         self._cost_aware: CostAware | None = None
         if name == "cost-aware":
-            from rltune.cost_aware import CostAware
+            from rltune.samplers.cost_aware import CostAware
 
             self._cost_aware = CostAware(
                 space, self.parameters, self.distributions, self.minimize[0], **self.options

@@ -1,0 +1,1 @@
+"""Samplers: where the next configuration comes from."""
