@@ -359,8 +359,8 @@ def _times(about: About, factor: float) -> About:
 def local_slots(spec: SearchSpec) -> int:
     """Return how many trials of the search run at once on this machine."""
     import torch
-    from rltune.capacity import Resources, fitting
-    from rltune.cluster import is_elsewhere
+    from rltune.cluster.address import is_elsewhere
+    from rltune.cluster.resources import Resources, fitting
 
     resources = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
     if is_elsewhere(spec.address):

@@ -22,8 +22,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rltune.agents.errors import ClusterError, StorageError, UserError
-from rltune.capacity import Resources, Room
-from rltune.cluster import CLIENT, Nodes, find, travelling
+from rltune.cluster.address import CLIENT, find
+from rltune.cluster.capacity import Room
+from rltune.cluster.code import travelling
+from rltune.cluster.nodes import Nodes
+from rltune.cluster.resources import Resources
 from rltune.common.redaction import masked_text
 from rltune.deposit import Address, open_deposit
 from rltune.trainable import DEPOSIT, PAYLOAD, SILENCE, TASK, AgentTrainable, Failure, Result, Task
@@ -92,7 +95,7 @@ def ray_session(
     """Connect to Ray, or start it on this machine, and leave it as it was found.
 
     Args:
-        address: of a running cluster; see `cluster.find`
+        address: of a running cluster; see `address.find`
         quiet: keep what Ray prints off the screen
         code: the user's folder, which a cluster's workers get a copy of
 

@@ -33,7 +33,7 @@ from rltune.space_choice import choose_space, named_agent
 
 if TYPE_CHECKING:
     from rltune.asha import Scheduler
-    from rltune.cluster import Nodes
+    from rltune.cluster.nodes import Nodes
     from rltune.space.dimensions import Dimension
 
 SCREENS = ("auto", "live", "plain", "none")
@@ -289,8 +289,11 @@ def joined(
         UserError: there is no such cluster, a node has other versions or does not see the run
             directory, or a trial can never be placed.
     """
-    from rltune.capacity import Resources, Room
-    from rltune.cluster import Nodes, folder_of_code, is_elsewhere
+    from rltune.cluster.address import is_elsewhere
+    from rltune.cluster.capacity import Room
+    from rltune.cluster.code import folder_of_code
+    from rltune.cluster.nodes import Nodes
+    from rltune.cluster.resources import Resources
     from rltune.launch import ray_session
 
     if not is_elsewhere(spec.address):
@@ -332,9 +335,9 @@ def check_goals(spec: SearchSpec) -> None:
 def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
     """Find the mistakes that would otherwise show up only in a worker, with these to try."""
     from rltune.agents.loop.controls import Controls
-    from rltune.capacity import Resources, fitting
     from rltune.checkpoints import check_weights
-    from rltune.cluster import is_elsewhere
+    from rltune.cluster.address import is_elsewhere
+    from rltune.cluster.resources import Resources, fitting
     from rltune.learners import check_fit, check_start
     from rltune.pbt import rungs_of
     from rltune.samplers.proposer import Proposer
@@ -399,8 +402,9 @@ def drive(
     """Run or continue the search of a run directory."""
     from rltune.answer_text import label
     from rltune.asha import make_scheduler
-    from rltune.capacity import Resources, Room
     from rltune.clock import Clock
+    from rltune.cluster.capacity import Room
+    from rltune.cluster.resources import Resources
     from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.health import make_health

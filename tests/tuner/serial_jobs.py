@@ -10,7 +10,8 @@ import pytest
 
 def run_here(patch: pytest.MonkeyPatch) -> None:
     """Run the jobs one after the other, from now on."""
-    from rltune import capacity, launch
+    from rltune import launch
+    from rltune.cluster.capacity import Room
     from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Failure
 
     def run_jobs(source: Any, *args: Any, **kwargs: Any) -> None:
@@ -32,6 +33,6 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                     break
 
     patch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
-    patch.setattr(capacity.Room, "__init__", lambda self, resources: None)
-    patch.setattr(capacity.Room, "slots", lambda self: 1)
+    patch.setattr(Room, "__init__", lambda self, resources: None)
+    patch.setattr(Room, "slots", lambda self: 1)
     patch.setattr(launch, "run_jobs", run_jobs)

@@ -6,8 +6,9 @@ import contextlib
 
 import pytest
 import rltune
-from rltune import capacity, launch
+from rltune import launch
 from rltune.cli import main
+from rltune.cluster.capacity import Room
 from rltune.runs import stop_requests
 from rltune.runs.directory import RunDir
 from rltune.runs.stop_requests import StopRequests
@@ -23,8 +24,8 @@ def stepping(toy, monkeypatch):
     """Run jobs here, one step of each in turn; `asks` is called after each result."""
     monkeypatch.setattr(stop_requests, "EVERY", 0.0)
     monkeypatch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
-    monkeypatch.setattr(capacity.Room, "__init__", lambda self, resources: None)
-    monkeypatch.setattr(capacity.Room, "slots", lambda self: 2)
+    monkeypatch.setattr(Room, "__init__", lambda self, resources: None)
+    monkeypatch.setattr(Room, "slots", lambda self: 2)
     asks = []
 
     def run_here(driver, *args, **kwargs):

@@ -19,10 +19,13 @@ from typing import Any
 import pytest
 import rltune
 from ray.exceptions import RayActorError
-from rltune import cluster, launch
+from rltune import launch
 from rltune.agents.errors import UserError
-from rltune.capacity import Growth, NodeType, Resources, fitting
 from rltune.cli import main
+from rltune.cluster import address
+from rltune.cluster.code import folder_of_code, travelling
+from rltune.cluster.nodes import Nodes
+from rltune.cluster.resources import Growth, NodeType, Resources, fitting
 from rltune.driver import Driver
 from searching import check_history
 
@@ -124,15 +127,15 @@ def test_a_wrong_address_is_one_sentence(
 def test_what_is_no_ray_is_no_cluster() -> None:
     server = socket.create_server(("127.0.0.1", 0))  # it never says a word
     with server, pytest.raises(UserError, match="no Ray cluster answers"):
-        cluster.find(f"127.0.0.1:{server.getsockname()[1]}")
+        address.find(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_without_an_address_no_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert cluster.find(None) is None
+    assert address.find(None) is None
     monkeypatch.setenv("RAY_ADDRESS", "nonsense")
     with pytest.raises(UserError, match="nonsense"):
-        cluster.find(None)
+        address.find(None)
 
 
 # ------------------------------------------------------------------------------------- encryption
@@ -151,7 +154,7 @@ def make_certificates(folder: Path) -> dict[str, str]:
             -extfile names -out node.crt
     """
     subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
-    files = dict(zip(cluster.TLS_FILES, ("node.crt", "node.key", "ca.crt"), strict=True))
+    files = dict(zip(address.TLS_FILES, ("node.crt", "node.key", "ca.crt"), strict=True))
     return {"RAY_USE_TLS": "1", **{name: str(folder / file) for name, file in files.items()}}
 
 
@@ -209,30 +212,30 @@ def test_incomplete_variables_for_tls_are_one_sentence(
     monkeypatch.setenv("RAY_USE_TLS", "1")
     monkeypatch.delenv("RAY_TLS_SERVER_CERT", raising=False)
     with pytest.raises(UserError, match="set RAY_TLS_SERVER_CERT, too"):
-        cluster.find("127.0.0.1:6379")
-    for name in cluster.TLS_FILES:
+        address.find("127.0.0.1:6379")
+    for name in address.TLS_FILES:
         monkeypatch.setenv(name, str(tmp_path / "absent"))
     with pytest.raises(UserError, match=r"can't be read: .*absent"):
-        cluster.find("127.0.0.1:6379")
-    for name in cluster.TLS_FILES:
+        address.find("127.0.0.1:6379")
+    for name in address.TLS_FILES:
         monkeypatch.setenv(name, str(HERE / "toy.py"))  # no certificate
     with pytest.raises(UserError, match="no Ray cluster answers"):
-        cluster.find(f"127.0.0.1:{unused_port()}")
+        address.find(f"127.0.0.1:{unused_port()}")
 
 
 # ----------------------------------------------------------------------------- code that travels
 
 
 def test_only_what_is_the_users_travels(tmp_path: Path) -> None:
-    assert cluster.folder_of_code("ppo", "CartPole-v1", str(tmp_path)) is None
-    assert cluster.folder_of_code("rllib:PPO", "CartPole-v1", str(tmp_path)) is None
-    assert cluster.folder_of_code("mine:Agent", "CartPole-v1", str(tmp_path)) == tmp_path
-    assert cluster.folder_of_code("ppo", "CartPole-v1,mine:Env", str(tmp_path)) == tmp_path
+    assert folder_of_code("ppo", "CartPole-v1", str(tmp_path)) is None
+    assert folder_of_code("rllib:PPO", "CartPole-v1", str(tmp_path)) is None
+    assert folder_of_code("mine:Agent", "CartPole-v1", str(tmp_path)) == tmp_path
+    assert folder_of_code("ppo", "CartPole-v1,mine:Env", str(tmp_path)) == tmp_path
     (tmp_path / "mine.py").touch()
     for folder, mark in (("env", "pyvenv.cfg"), ("old", "run.yaml"), ("runs", "x"), (".git", "x")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / mark).touch()
-    environment = cluster.travelling(tmp_path)
+    environment = travelling(tmp_path)
     assert environment["working_dir"] == str(tmp_path)
     assert sorted(environment["excludes"]) == ["/.git/", "/env/", "/old/", "/runs/"]
 
@@ -240,10 +243,10 @@ def test_only_what_is_the_users_travels(tmp_path: Path) -> None:
 def test_a_folder_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "MAX_FOLDER", 10)
+    monkeypatch.setattr(address, "MAX_FOLDER", 10)
     (tmp_path / "data").write_bytes(bytes(11))
     with pytest.raises(UserError, match="travels to every node"):
-        cluster.travelling(tmp_path)
+        travelling(tmp_path)
 
 
 # ------------------------------------------------------------------------------ a cluster of two
@@ -366,9 +369,9 @@ def test_other_versions_are_refused(nodes: Any, tmp_path: Path, package: str) ->
     from rltune.launch import ray_session
 
     with ray_session(nodes.address):
-        asked = cluster.Nodes(tmp_path)
+        asked = Nodes(tmp_path)
         asked.check()
-        asked = cluster.Nodes(tmp_path)
+        asked = Nodes(tmp_path)
         asked.here[package] = "0.0.1"
         with pytest.raises(UserError, match=package):
             asked.check()
@@ -377,6 +380,6 @@ def test_other_versions_are_refused(nodes: Any, tmp_path: Path, package: str) ->
 
 @pytest.mark.slow
 def test_the_token_is_asked_for(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_has_token", lambda loader: False)
+    monkeypatch.setattr(address, "_has_token", lambda loader: False)
     with pytest.raises(UserError, match="refuses this machine, which has no token"):
-        cluster.find(nodes.address)
+        address.find(nodes.address)

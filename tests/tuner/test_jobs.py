@@ -19,7 +19,7 @@ import pytest
 import rltune
 from rltune.cli import main
 from rltune.cli.jobs import _checked, _replaced
-from rltune.jobs import Jobs
+from rltune.cluster.jobs import Jobs
 
 HERE = Path(__file__).parent
 

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if is_uri(args.uri):
         print(fetch(args.uri, storage))
         return 0
-    from rltune.jobs import Jobs
+    from rltune.cluster.jobs import Jobs
 
     jobs = Jobs(args.address)
     there = args.uri if args.uri.startswith("/") else jobs.one(args.uri).run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
-    from rltune.jobs import Job
+    from rltune.cluster.jobs import Job
 
 SUBMIT_HELP = """\
 Start a search on a Ray cluster, as a job on its head, which goes on when you close the laptop.
@@ -71,7 +71,7 @@ def add_parser(subparsers: Any) -> None:
 
 def submit_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Submit."""
-    from rltune.jobs import Jobs
+    from rltune.cluster.jobs import Jobs
 
     words, run, folder = _checked([*extra, *args.words])
     if args.own_code:
@@ -96,8 +96,8 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
     """
     from rltune.cli import make_parser
     from rltune.cli.run import make_search
-    from rltune.cluster import folder_of_code
-    from rltune.jobs import AT_HEAD
+    from rltune.cluster.code import folder_of_code
+    from rltune.cluster.jobs import AT_HEAD
     from rltune.runs.cloud import is_uri, name_of
 
     if not words or words[0] not in ("run", "resume"):
@@ -152,7 +152,7 @@ def _replaced(words: list[str], flag: str, value: str) -> list[str]:
 def status_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print how the jobs do."""
     from rltune.cli.flags import reject_extra
-    from rltune.jobs import Jobs
+    from rltune.cluster.jobs import Jobs
 
     reject_extra(args, extra)
     jobs = Jobs(args.address)
@@ -187,7 +187,7 @@ def _lines(job: Job, log: str = "", width: int = 0) -> list[str]:
 def logs_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the log."""
     from rltune.cli.flags import reject_extra
-    from rltune.jobs import Jobs
+    from rltune.cluster.jobs import Jobs
 
     reject_extra(args, extra)
     jobs = Jobs(args.address)

@@ -68,7 +68,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 def _there(args: argparse.Namespace) -> int:
     """Have it stopped on a cluster: it ends by itself, as here, and is not killed."""
-    from rltune.jobs import Jobs
+    from rltune.cluster.jobs import Jobs
 
     jobs = Jobs(args.address)
     trial = [] if args.trial is None else ["--trial", str(args.trial)]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError
-from rltune.cluster import travelling
+from rltune.cluster.code import travelling
 
 ADDRESS = "http://127.0.0.1:8265"  # where `ray dashboard cluster.yaml` ends
 AT_HEAD = "~/runs"  # there, where the copies of its runs go to cloud storage
@@ -164,7 +164,7 @@ class Jobs:
 
         name = Path(run).name
         with arrive(Path(storage) / name) as folder:
-            code, text = self._run(shlex.join(["python", "-m", "rltune.jobs", run]))
+            code, text = self._run(shlex.join(["python", "-m", "rltune.cluster.jobs", run]))
             said, _, packed = text.partition(PACKED)
             if code or not packed:
                 last = (said.strip().splitlines() or ["no reason given"])[-1]

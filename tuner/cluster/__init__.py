@@ -1,0 +1,1 @@
+"""The cluster: Ray's address, nodes, resources, sessions and jobs."""
