@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltune.agents.envs.suite import environments, shares
-from rltune.learners import RLLIB, is_own
+from rltune.backends.names import RLLIB, is_own
 from rltune.pbt import rungs_of
 
 if TYPE_CHECKING:

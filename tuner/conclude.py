@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
-from rltune.checkpoints import copy_to_use, kept_weights
+from rltune.backends.checkpoints import copy_to_use, kept_weights
 from rltune.front import Front, make_front, seed_of
 from rltune.pbt import POPULATIONS
 from rltune.runs.history import read_history

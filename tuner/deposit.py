@@ -15,7 +15,7 @@ from rltune.agents.errors import StorageError
 from rltune.common.files import atomic_write
 
 if TYPE_CHECKING:
-    from rltune.trainer import Trainer
+    from rltune.backends.base import Trainer
 
 
 class Address(NamedTuple):

@@ -20,11 +20,11 @@ from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import place_in_own_code
 from rltune.answer import tuning_quality
 from rltune.answer_text import label
-from rltune.checkpoints import WEIGHTS
+from rltune.backends.checkpoints import WEIGHTS
+from rltune.backends.registry import cut_off
 from rltune.clock import Clock
 from rltune.common.formats import duration
 from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
-from rltune.learners import cut_off
 from rltune.objectives.goals import Others
 from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.prices import Prices

@@ -16,9 +16,9 @@ from rltune.agents.loop.compatibility import check_fit
 from rltune.agents.loop.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
 from rltune.agents.spaces import Mixed, Parts, as_seen
-from rltune.learners import RLLIB
+from rltune.backends.names import RLLIB
+from rltune.backends.rllib.config import NAMES
 from rltune.presets import presets
-from rltune.rllib_config import NAMES
 from rltune.stats.estimates import iqm
 
 RANDOM_EPISODES = 20
@@ -71,7 +71,7 @@ def _unfit(agent: str, env: str, env_kwargs: Mapping[str, Any]) -> str:
     """Return why an agent with its defaults can't be trained there; "" where it can."""
     try:
         if agent.startswith(RLLIB):
-            from rltune.rllib import fitting_spaces
+            from rltune.backends.rllib.agent import fitting_spaces
 
             fitting_spaces(agent, env, env_kwargs)
         else:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rltune.agents.loop.agent import Agent
     from rltune.agents.loop.random_agent import RandomAgent
     from rltune.agents.loop.results import Evaluation
+    from rltune.backends.base import Trainer
     from rltune.policy import Policy
-    from rltune.trainer import Trainer
 
 RANDOM = "random"  # in place of a run: actions drawn at random
 EPISODES = 100
@@ -154,7 +154,7 @@ def opened(
             raise UserError("random actions in which environment? Give --env with one of them.")
         agent = RandomAgent(env, env_kwargs)
     else:
-        from rltune.checkpoints import find_checkpoint, load_agent, place_of
+        from rltune.backends.checkpoints import find_checkpoint, load_agent, place_of
 
         if env_kwargs:
             raise UserError("--env-kwargs: an agent has those that it was trained with")

@@ -18,9 +18,9 @@ from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
+from rltune.backends.names import RLLIB
 from rltune.export_sb3 import check_known, python
 from rltune.exported import Exportable, commented
-from rltune.learners import RLLIB
 from rltune.sb3 import Code, EnvFacts, look_at
 from rltune.training_loop import TrainSpec
 
@@ -101,7 +101,7 @@ def _as_it_is(spec: TrainSpec) -> Sections:
         UserError: a setting is one of rltune's, such as recorded data.
     """
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
-    from rltune.rllib_config import defaults
+    from rltune.backends.rllib.config import defaults
 
     config = defaults(spec.agent.removeprefix(RLLIB))
     model = {field.name for field in dataclasses.fields(DefaultModelConfig)}

@@ -20,11 +20,12 @@ from rltune.agents.config import config_dict, make_config
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError, unknown
 from rltune.answer import Ranked, retrain_command
-from rltune.checkpoints import kept_weights
+from rltune.backends.checkpoints import kept_weights
+from rltune.backends.names import is_own
+from rltune.backends.registry import config_class
 from rltune.common.reading import load_yaml
 from rltune.common.version import __version__
 from rltune.front import Member, seed_of
-from rltune.learners import config_class, is_own
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec

@@ -26,8 +26,8 @@ from rltune.agents.errors import UserError
 from rltune.space.surroundings import split
 
 if TYPE_CHECKING:
+    from rltune.backends.base import Trainer
     from rltune.runs.search_spec import SearchSpec
-    from rltune.trainer import Trainer
 
 SLICE = 64  # env_steps between two looks at the clock, where updates are more frequent
 WARM_UP_SHARE = 0.2  # of the seconds, for the steps before the first update
@@ -184,7 +184,7 @@ class _Run:
 
     def __init__(self, spec: SearchSpec, config: Mapping[str, Any]) -> None:
         from rltune.agents.loop.controls import Controls
-        from rltune.learners import make_trainer
+        from rltune.backends.registry import make_trainer
 
         self.spec = spec
         # Of any length: the price is that of the whole budget.

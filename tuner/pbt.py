@@ -25,8 +25,8 @@ import numpy as np
 from rltune.agents.config import Hyperparameter, hyperparameters
 from rltune.agents.errors import UserError
 from rltune.asha import NoScheduler, Reports, Rung, Stretch, check_options, make_scheduler
+from rltune.backends.names import RLLIB
 from rltune.common.files import atomic_write
-from rltune.learners import RLLIB
 from rltune.objectives.seeds import parse_seeds
 from rltune.space.surroundings import is_surrounding
 from rltune.study.lineage import changes_of, config_at

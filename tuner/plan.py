@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltune.agents.config import config_dict
+from rltune.backends.registry import config_class, learns_nothing
 from rltune.bounds import may_exceed, most_env_steps
 from rltune.common.formats import count, duration, plural, rung_at, settings, size
 from rltune.deadlines import Deadlines, TournamentTime
-from rltune.learners import config_class, learns_nothing
 from rltune.objectives.metrics import METRIC, describe
 from rltune.pbt import rungs_of
 from rltune.samplers.proposer import Proposer

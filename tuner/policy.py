@@ -18,10 +18,10 @@ from rltune.agents.envs.vector import ActionEncoder
 from rltune.agents.errors import UserError
 from rltune.agents.loop.acting import Recall
 from rltune.agents.spaces import Parts, as_seen
-from rltune.checkpoints import find_checkpoint, load_agent
+from rltune.backends.checkpoints import find_checkpoint, load_agent
 
 if TYPE_CHECKING:
-    from rltune.trainer import SingleTrainer
+    from rltune.backends.base import SingleTrainer
 
 Array = NDArray[Any]
 

@@ -29,7 +29,7 @@ class Preset:
 def presets(agent: str) -> list[Preset]:
     """Return the presets of an agent: the named starts of every space that ships for it."""
     from rltune.agents.config import hyperparameters
-    from rltune.learners import config_class
+    from rltune.backends.registry import config_class
     from rltune.space.space import Space, shipped_name, shipped_spaces
 
     known = hyperparameters(config_class(agent))
@@ -69,7 +69,7 @@ def preset(
         UserError: there is no such preset for the environment, or no such hyperparameter.
     """
     from rltune.agents.config import canonical_name
-    from rltune.learners import config_class
+    from rltune.backends.registry import config_class
 
     config = config_class(agent)
     changes = {canonical_name(config, key): value for key, value in (changes or {}).items()}

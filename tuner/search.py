@@ -94,7 +94,7 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
-        from rltune.learners import config_class
+        from rltune.backends.registry import config_class
         from rltune.pbt import POPULATIONS, check_population, members
         from rltune.samplers.earlier_runs import read_earlier
 
@@ -129,7 +129,7 @@ class Search:
         if note := _spread_evaluations(options, env, budget):
             self.notes = [*self.notes, note]
         if options.get("weights") is not None:
-            from rltune.checkpoints import place_of
+            from rltune.backends.checkpoints import place_of
 
             options["weights"] = place_of(options["weights"])
         self.spec = SearchSpec(
@@ -171,7 +171,7 @@ class Search:
             mirror = self.storage_uri and below(self.storage_uri, self.name)
             run = RunDir.create(self.path, self.spec.to_dict(), mirror=mirror)
             if self.spec.weights:
-                from rltune.checkpoints import keep_weights
+                from rltune.backends.checkpoints import keep_weights
 
                 keep_weights(self.spec.weights, run.path)
             return drive(
@@ -209,7 +209,7 @@ def resume(
     Raises:
         UserError: the path is no search, or another process drives it.
     """
-    from rltune.learners import config_class
+    from rltune.backends.registry import config_class
     from rltune.pbt import POPULATIONS
 
     started = time.time()
@@ -335,10 +335,10 @@ def check_goals(spec: SearchSpec) -> None:
 def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
     """Find the mistakes that would otherwise show up only in a worker, with these to try."""
     from rltune.agents.loop.controls import Controls
-    from rltune.checkpoints import check_weights
+    from rltune.backends.checkpoints import check_weights
+    from rltune.backends.registry import check_fit, check_start
     from rltune.cluster.address import is_elsewhere
     from rltune.cluster.resources import Resources, fitting
-    from rltune.learners import check_fit, check_start
     from rltune.pbt import rungs_of
     from rltune.samplers.proposer import Proposer
 
@@ -402,6 +402,7 @@ def drive(
     """Run or continue the search of a run directory."""
     from rltune.answer_text import label
     from rltune.asha import make_scheduler
+    from rltune.backends.registry import learns_nothing
     from rltune.clock import Clock
     from rltune.cluster.capacity import Room
     from rltune.cluster.resources import Resources
@@ -409,7 +410,6 @@ def drive(
     from rltune.driver import Driver
     from rltune.health import make_health
     from rltune.launch import ray_session, run_jobs
-    from rltune.learners import learns_nothing
     from rltune.pareto_asha import make_pareto_scheduler
     from rltune.pbt import POPULATIONS, make_population, rungs_of
     from rltune.replayed import training_returns

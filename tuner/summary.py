@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.answer import Answer, retrain_command
-from rltune.checkpoints import kept_weights
+from rltune.backends.checkpoints import kept_weights
 from rltune.common.reading import load_yaml, reading
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec

@@ -16,10 +16,10 @@ from rltune.agents.config import (
 )
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.loop.controls import Controls
-from rltune.checkpoints import place_of
+from rltune.backends.checkpoints import place_of
+from rltune.backends.registry import config_class
 from rltune.common.signatures import takes_fields_of
 from rltune.evaluating import affordable, longest_episode
-from rltune.learners import config_class
 from rltune.presets import preset as known_good
 from rltune.runs.directory import STORAGE
 from rltune.space.dimensions import checked_value

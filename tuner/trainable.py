@@ -15,13 +15,13 @@ from ray import tune
 from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
+from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.deposit import Checkpoint, deposited
-from rltune.learners import with_config
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
-    from rltune.trainer import Trainer
+    from rltune.backends.base import Trainer
 
 TASK = "task"
 DEPOSIT = "deposit"
@@ -185,7 +185,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
     def _make_agent(self) -> Trainer:
         from rltune.agents.loop.controls import Controls
-        from rltune.learners import agent_type, make_trainer
+        from rltune.backends.registry import agent_type, make_trainer
 
         task = self.task
         file = self.checkpoint.fetch()

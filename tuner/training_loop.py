@@ -21,11 +21,8 @@ from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
-from rltune.backends.suite import check_together
-from rltune.checkpoints import WEIGHTS, find_checkpoint, keep_weights
-from rltune.common.reading import check_types, from_dict
-from rltune.evaluating import explained, longest_episode
-from rltune.learners import (
+from rltune.backends.checkpoints import WEIGHTS, find_checkpoint, keep_weights
+from rltune.backends.registry import (
     agent_type,
     check_start,
     cut_off,
@@ -33,6 +30,9 @@ from rltune.learners import (
     make_trainer,
     with_config,
 )
+from rltune.backends.suite import check_together
+from rltune.common.reading import check_types, from_dict
+from rltune.evaluating import explained, longest_episode
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
 from rltune.runs.history import HistoryWriter
@@ -42,8 +42,8 @@ from rltune.tracking import Tracker
 from rltune.train_progress import TrainProgress
 
 if TYPE_CHECKING:
+    from rltune.backends.base import SingleTrainer, Trainer
     from rltune.policy import Policy
-    from rltune.trainer import SingleTrainer, Trainer
 
 ROLE = "train"
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
@@ -68,7 +68,7 @@ class TrainSpec(Tracking):
     env: str
     total_timesteps: int
     config: dict[str, Any] = field(default_factory=dict)
-    schedule: list[dict[str, Any]] = field(default_factory=list)  # see `learners.with_config`
+    schedule: list[dict[str, Any]] = field(default_factory=list)  # see `registry.with_config`
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "auto"

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rltune.backends.registry import config_class
 from rltune.driver import Driver
-from rltune.learners import config_class
 from rltune.pbt import make_population, rungs_of
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter

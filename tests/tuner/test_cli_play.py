@@ -9,7 +9,7 @@ import pytest
 import yaml
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
-from rltune.checkpoints import find_checkpoint
+from rltune.backends.checkpoints import find_checkpoint
 from rltune.runs.directory import RunDir
 
 

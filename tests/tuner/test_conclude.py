@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rltune.agents.errors import UserError
+from rltune.backends.registry import config_class
 from rltune.cli import main
 from rltune.cli.run import _report
 from rltune.conclude import conclude
 from rltune.exported import export
-from rltune.learners import config_class
 from rltune.reporting.page import of_run
 from rltune.results import Run, SearchResult
 from rltune.runs.directory import RunDir

@@ -116,7 +116,7 @@ def test_what_rllib_has_no_equal_for_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("rllib:")])
 def test_rllibs_own_are_as_they_were(case: str, tmp_path: Path) -> None:
-    from rltune.rllib import config_class
+    from rltune.backends.rllib.agent import config_class
 
     text = exported(case, tmp_path)
     agent, _, values = CASES[case]

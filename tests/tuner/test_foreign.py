@@ -88,9 +88,9 @@ def test_what_is_nobodys_has_no_sentence() -> None:
 )
 def test_names_of_hyperparameters_mean_ours(agent: str, flag: str, own: str) -> None:
     from rltune.agents.config import hyperparameters
+    from rltune.backends.registry import config_class
     from rltune.cli.flags import parse_flags
     from rltune.cli.train import read_flags
-    from rltune.learners import config_class
 
     known = hyperparameters(config_class(agent))
     args = make_parser().parse_args(["train", agent])

@@ -244,7 +244,7 @@ def test_damage_that_only_a_training_meets(
 def test_spaces_in_rllibs_state_are_not_unpickled(tmp_path: Path) -> None:
     pytest.importorskip("ray.rllib")
     from ray.rllib.utils.serialization import gym_space_from_dict
-    from rltune.rllib import _no_pickles
+    from rltune.backends.rllib.internals import _no_pickles
 
     mark = tmp_path / "executed"
     buffer = io.BytesIO()

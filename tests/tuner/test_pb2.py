@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rltune.agents.config import hyperparameters
-from rltune.learners import config_class
+from rltune.backends.registry import config_class
 from rltune.pb2 import PB2Explorer, Points, TimeVaryingGP, unit
 from rltune.pbt import Member, Observation
 from rltune.search import Search

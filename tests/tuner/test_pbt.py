@@ -13,8 +13,8 @@ from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.answer import Answer
+from rltune.backends.registry import config_class
 from rltune.cli import main
-from rltune.learners import config_class
 from rltune.objectives.metrics import objective_of
 from rltune.pbt import Explorer, Member, pauses, perturb
 from rltune.runs.search_spec import SearchSpec

@@ -25,10 +25,11 @@ from rltune.agents.config import canonical_name, config_dict, make_config
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.loop.controls import Controls
-from rltune.learners import agent_type, config_class
+from rltune.backends.registry import agent_type, config_class
+from rltune.backends.rllib.agent import RLlibAgent
+from rltune.backends.rllib.config import NAMES
+from rltune.backends.rllib.internals import _is_sound, _learner, _replay
 from rltune.policy import Policy
-from rltune.rllib import RLlibAgent, _is_sound, _learner, _replay
-from rltune.rllib_config import NAMES
 
 SMALL: dict[str, Any] = {
     "learning_rate": 1e-3,
@@ -268,7 +269,7 @@ def test_wrong_data_are_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_recorded_actions_become_those_of_the_network(tmp_path: Path) -> None:
-    from rltune.rllib_offline import read_steps
+    from rltune.backends.rllib.offline import read_steps
 
     path = record(tmp_path, "Pendulum-v1", 20)
     space = gymnasium.make("Pendulum-v1")

@@ -43,7 +43,7 @@ def nets(file: Path) -> dict[str, torch.Tensor]:
 def test_every_trial_and_test_starts_from_the_weights(
     parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rltune.checkpoints.STORAGE", str(tmp_path))
+    monkeypatch.setattr("rltune.backends.checkpoints.STORAGE", str(tmp_path))
     found = search(tmp_path, weights=parent, test_seeds=1, eval_mode="stochastic").run()
     run = RunDir.open(found.path)
     assert run.spec["weights"] == str(parent)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rltune import learners
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import config_hash, hyperparameters, make_config
 from rltune.agents.errors import UserError
+from rltune.backends import registry
 from rltune.space.space import Dimension, Space, shipped_spaces
 
 # A busy machine is no failure.
@@ -358,7 +358,7 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def shipped(name: str) -> tuple[Space, Any]:
     s = Space.load(name)
-    config_class = learners.config_class(str(s.agent))
+    config_class = registry.config_class(str(s.agent))
     return s.checked_against(hyperparameters(config_class)), config_class
 
 

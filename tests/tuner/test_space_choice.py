@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import rltune
-from rltune import learners
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.errors import UserError
+from rltune.backends import registry
 from rltune.space_choice import choose_space, named_agent
 
 FIXED: dict[str, Any] = {
@@ -62,7 +62,7 @@ def test_starts_that_what_is_fixed_makes_impossible_are_named() -> None:
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "trpo", "dqn", "sac", "td3", "ddpg"])
 def test_the_shipped_spaces_fix_nothing_that_their_starts_say_otherwise(agent: str) -> None:
-    config_class = learners.config_class(agent)
+    config_class = registry.config_class(agent)
     for env in ("CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "HalfCheetah-v5"):
         assert choose_space(agent, env, None, config_class, {}).notes == []
 

@@ -12,7 +12,7 @@ import pytest
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.learners import config_class
+from rltune.backends.registry import config_class
 from rltune.space.schema import schema_text, space_schema
 from rltune.space.space import Space, dimension_from_values, parse_override, shipped_spaces
 from rltune.space.yaml_lines import parse_yaml, read_yaml

@@ -340,7 +340,7 @@ def test_weights_in_commands_and_exports(
         rltune.export(whole.path, "sb3")
     file = tmp_path / "exported.yaml"
     file.write_text(rltune.export(whole.path, "yaml"))
-    monkeypatch.setattr("rltune.checkpoints.STORAGE", str(tmp_path))
+    monkeypatch.setattr("rltune.backends.checkpoints.STORAGE", str(tmp_path))
     storage = ("--storage-path", str(tmp_path), "--wandb", "off", "--plain")
     for name, argv in (("command", words[2:]), ("yaml", ["ppo", "--config", str(file)])):
         evaluation = () if name == "command" else ("--eval-freq", "80", "--eval-episodes", "2")

@@ -18,7 +18,7 @@ from rltune.agents.loop.results import Chunk, Episode, Evaluation
 
 if TYPE_CHECKING:
     from rltune.agents.loop.controls import Controls
-    from rltune.trainer import SingleTrainer
+    from rltune.backends.base import SingleTrainer
 
 
 class SuiteAgent:
@@ -44,7 +44,7 @@ class SuiteAgent:
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        from rltune.learners import one_agent_type
+        from rltune.backends.single import one_agent_type
 
         controls = controls or Controls()
         check_together(controls, env_kwargs)
@@ -226,7 +226,7 @@ class SuiteAgent:
         acts_only: bool = False,
     ) -> SuiteAgent:
         """Return the agent that ``save`` wrote; see `Agent.load`."""
-        from rltune.learners import one_agent_type
+        from rltune.backends.single import one_agent_type
 
         state = checkpoint.read(path, env=env, agent=algorithm)
         suite = cls.__new__(cls)

@@ -330,7 +330,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe, and say what it takes that they leave open."""
-    from rltune.learners import config_class
+    from rltune.backends.registry import config_class
     from rltune.search import Search
     from rltune.space.space import dimension_from_values, parse_override
     from rltune.space.surroundings import searchable

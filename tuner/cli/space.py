@@ -114,7 +114,7 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
     """Return the space in the agent's names, and what is to be said of it; UserError: refused."""
     import numpy as np
     from rltune.agents.envs.suite import environments
-    from rltune.learners import check_fit, config_class
+    from rltune.backends.registry import check_fit, config_class
     from rltune.search import full_config, starts
     from rltune.space_choice import choose_space
 

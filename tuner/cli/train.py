@@ -166,7 +166,7 @@ _number.__name__ = "whole number"
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Train."""
-    from rltune.learners import config_class
+    from rltune.backends.registry import config_class
     from rltune.runs.directory import STORAGE
     from rltune.space.surroundings import searchable
     from rltune.train_request import training_spec
@@ -240,7 +240,7 @@ def hyperparameter_help(agent: str) -> str:
 
     from rltune.agents.config import hyperparameters
     from rltune.agents.schedules import EXAMPLES
-    from rltune.learners import config_class
+    from rltune.backends.registry import config_class
     from rltune.presets import environments, presets
 
     lines = [f"\nhyperparameters of {agent}, with their defaults and sensible ranges:"]

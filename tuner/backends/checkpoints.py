@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
-from rltune.learners import agent_type
+from rltune.backends.registry import agent_type
 from rltune.runs.directory import STORAGE, RunDir, find_run
 
 if TYPE_CHECKING:
+    from rltune.backends.base import Trainer
     from rltune.backends.suite import SuiteAgent
-    from rltune.trainer import Trainer
 
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 WEIGHTS = "weights.pt"  # in a run: what it started from

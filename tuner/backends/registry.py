@@ -13,24 +13,16 @@ from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
 from rltune.agents.registry import agent_class
+from rltune.backends.names import EXPLORES, NO_WEIGHTS, RLLIB
+from rltune.backends.single import one_agent_type
 
 if TYPE_CHECKING:
     from rltune.agents.loop.controls import Controls
-    from rltune.trainer import SingleTrainer, Trainer
+    from rltune.backends.base import Trainer
 
-RLLIB = "rllib:"
-EXPLORES = "RLlib explores on its own"
-NO_WEIGHTS = "can't start from weights: only rltune's own agents can; leave out --weights"
-# Of a configuration, what says where recorded data are and in which form: no hyperparameters.
-RECORDED = ("input_", "actions_in_input_normalized")
 
 # What env steps without an update are called.
 WARM_UPS = ("learning_starts", "num_steps_sampled_before_learning_starts")
-
-
-def is_own(agent: str) -> bool:
-    """Whether an agent is ``module:Class`` of the user's own."""
-    return ":" in agent and not agent.startswith(RLLIB)
 
 
 def config_class(agent: str) -> type[Any]:
@@ -40,7 +32,7 @@ def config_class(agent: str) -> type[Any]:
         UserError: there is no such agent, or it can't be imported, or it is none.
     """
     if agent.startswith(RLLIB):
-        from rltune.rllib_config import config_class as of_rllib
+        from rltune.backends.rllib.config import config_class as of_rllib
 
         return of_rllib(agent)
     return agent_class(agent).Config
@@ -59,7 +51,7 @@ def check_fit(
     ``has_data`` says whether what RLlib's offline algorithms learn from lies on this machine.
     """
     if agent.startswith(RLLIB):
-        from rltune.rllib import check_fit as check_theirs
+        from rltune.backends.rllib.agent import check_fit as check_theirs
 
         check_theirs(agent, env, configs, env_kwargs, has_data=has_data)
     else:
@@ -106,17 +98,6 @@ def agent_type(agent: str, env: str) -> type[Trainer]:
 
         return SuiteAgent
     return one_agent_type(agent)
-
-
-def one_agent_type(agent: str) -> type[SingleTrainer]:
-    """Return the class that trains the agent on a single environment."""
-    if agent.startswith(RLLIB):
-        from rltune.rllib import RLlibAgent
-
-        return RLlibAgent
-    from rltune.agents.loop.agent import Agent
-
-    return Agent
 
 
 def make_trainer(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import hp
 from rltune.agents.errors import UserError
-from rltune.learners import RECORDED, RLLIB
+from rltune.backends.names import RECORDED, RLLIB
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
