@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
-from rltune.asha import make_scheduler
 from rltune.samplers import proposer
 from rltune.samplers.proposer import Proposer
 from rltune.samplers.views import completed
 from rltune.samplers.warm_start import Earlier, ranks
+from rltune.schedulers.registry import make_scheduler
 from rltune.space.space import Space
 from rltune.study.optuna_log import silent_log
 

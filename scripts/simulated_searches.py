@@ -1,7 +1,7 @@
 """Searches over learning curves that are computed, not trained: no Ray, no database.
 
 The proposals are those of the search's own samplers (`rltune.samplers.proposer.Proposer`), the decisions
-those of its scheduler (`rltune.asha`); four trials run at once, and each takes as long as its
+those of its scheduler (`rltune.schedulers.asha`); four trials run at once, and each takes as long as its
 steps. The first trial is the default configuration, as in a search.
 
 Two sets of settings. With `FIRST` the importances were worked out. `SECOND` was written down before
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
-from rltune.asha import make_scheduler
 from rltune.samplers.proposer import Proposer
+from rltune.schedulers.registry import make_scheduler
 from rltune.space.space import Space
 from rltune.stats.estimates import far_below
 from rltune.study.optuna_log import silent_log

@@ -172,7 +172,7 @@ def search(
         rng: decides on the order of the configurations
     """
     import numpy as np
-    from rltune.asha import ASHA
+    from rltune.schedulers.asha import ASHA
     from rltune.stats.estimates import iqm
 
     points = [EVALUATIONS // 9, EVALUATIONS // 3, EVALUATIONS]

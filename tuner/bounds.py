@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltune.agents.envs.suite import environments, shares
 from rltune.backends.names import RLLIB, is_own
-from rltune.pbt import rungs_of
+from rltune.schedulers.registry import rungs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rltune.answer import Answer, Circumstances, build_answer, retrain_command
 from rltune.backends.checkpoints import copy_to_use, kept_weights
 from rltune.front import Front, make_front, seed_of
-from rltune.pbt import POPULATIONS
 from rltune.runs.history import read_history
 from rltune.samplers.proposer import check_options
+from rltune.schedulers.options import POPULATIONS
 from rltune.study.lineage import lineage
 from rltune.study.reasons import TIME_LIMIT
 from rltune.tournament import Tournament, is_reference, pick_finalists

@@ -22,13 +22,13 @@ from rltune.answer import tuning_quality
 from rltune.answer_text import label
 from rltune.backends.checkpoints import WEIGHTS
 from rltune.backends.registry import cut_off
-from rltune.clock import Clock
 from rltune.common.formats import duration
 from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.objectives.goals import Others
 from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.prices import Prices
 from rltune.runs.trials_table import TrialsTable
+from rltune.schedulers.resource import Clock
 from rltune.space.surroundings import split
 from rltune.study.reasons import TIME_LIMIT
 from rltune.study.reasons import reason as by_hand
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltune.answer import Finalist
-    from rltune.asha import Scheduler
     from rltune.deadlines import TournamentTime
     from rltune.health import Health, Stop
     from rltune.runs.directory import RunDir
     from rltune.runs.history import HistoryWriter
     from rltune.runs.search_spec import SearchSpec
     from rltune.runs.stop_requests import StopRequests
+    from rltune.schedulers.base import Scheduler
     from rltune.search_view import SearchView
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy

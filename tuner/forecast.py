@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
-from rltune.asha import NoScheduler, make_scheduler
 from rltune.bounds import most_env_steps
-from rltune.clock import Clock
 from rltune.measure import Cost, Measurement, Meter
-from rltune.pbt import POPULATIONS, rungs_of
 from rltune.samplers.cost_model import CostModel
+from rltune.schedulers.base import NoScheduler
+from rltune.schedulers.options import POPULATIONS
+from rltune.schedulers.registry import make_scheduler, rungs_of
+from rltune.schedulers.resource import Clock
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec

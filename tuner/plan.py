@@ -12,8 +12,8 @@ from rltune.bounds import may_exceed, most_env_steps
 from rltune.common.formats import count, duration, plural, rung_at, settings, size
 from rltune.deadlines import Deadlines, TournamentTime
 from rltune.objectives.metrics import METRIC, describe
-from rltune.pbt import rungs_of
 from rltune.samplers.proposer import Proposer
+from rltune.schedulers.registry import rungs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

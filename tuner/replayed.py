@@ -14,16 +14,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rltune import pareto_asha
 from rltune.agents.errors import UserError
-from rltune.asha import FOR_SEVERAL, Rung, Scheduler, make_scheduler
-from rltune.clock import Clock
 from rltune.objectives.goals import Others
 from rltune.objectives.metrics import metric_of, objective_of
 from rltune.objectives.seeds import Entrant, SeedNoise, judged
-from rltune.pbt import POPULATIONS, rungs_of
 from rltune.runs.reader import RunReader, read_run
 from rltune.runs.search_spec import SearchSpec
+from rltune.schedulers.base import Rung, Scheduler
+from rltune.schedulers.options import FOR_SEVERAL, POPULATIONS
+from rltune.schedulers.registry import make_pareto_scheduler, make_scheduler, rungs_of
+from rltune.schedulers.resource import Clock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +125,7 @@ def replay(
         judge = make_scheduler(scheduler, spec.budget, options)
     elif scheduler in FOR_SEVERAL:
         own = replace(spec, scheduler=scheduler, scheduler_options=options)
-        judge = pareto_asha.make_pareto_scheduler(own, others)
+        judge = make_pareto_scheduler(own, others)
     else:
         raise UserError(
             f"{scheduler!r} compares one number only; a search with several objectives can be "

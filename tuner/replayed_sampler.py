@@ -20,14 +20,15 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
-from rltune.asha import Scheduler, make_scheduler
-from rltune.clock import Clock
 from rltune.common.reading import reading
 from rltune.replayed import reports, searched
 from rltune.runs.reader import RunReader
 from rltune.samplers.earlier_runs import take_over
 from rltune.samplers.proposer import Proposer
 from rltune.samplers.views import changed
+from rltune.schedulers.base import Scheduler
+from rltune.schedulers.registry import make_scheduler
+from rltune.schedulers.resource import Clock
 from rltune.space.space import Space
 from rltune.study.database import read_study
 from rltune.study.distributions import Shown, to_unit

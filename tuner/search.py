@@ -32,8 +32,8 @@ from rltune.space.space import Space
 from rltune.space_choice import choose_space, named_agent
 
 if TYPE_CHECKING:
-    from rltune.asha import Scheduler
     from rltune.cluster.nodes import Nodes
+    from rltune.schedulers.base import Scheduler
     from rltune.space.dimensions import Dimension
 
 SCREENS = ("auto", "live", "plain", "none")
@@ -95,8 +95,9 @@ class Search:
         **options: Any,
     ) -> None:
         from rltune.backends.registry import config_class
-        from rltune.pbt import POPULATIONS, check_population, members
         from rltune.samplers.earlier_runs import read_earlier
+        from rltune.schedulers.options import POPULATIONS, members
+        from rltune.schedulers.registry import check_population
 
         _check_paths(space, name, storage_path)
         self.started = time.time()
@@ -210,7 +211,7 @@ def resume(
         UserError: the path is no search, or another process drives it.
     """
     from rltune.backends.registry import config_class
-    from rltune.pbt import POPULATIONS
+    from rltune.schedulers.options import POPULATIONS
 
     started = time.time()
     run = RunDir.open(fetched(path))
@@ -309,7 +310,7 @@ def joined(
 
 def check_goals(spec: SearchSpec) -> None:
     """Find what cannot work with several objectives; UserError: something."""
-    from rltune.asha import FOR_SEVERAL
+    from rltune.schedulers.options import FOR_SEVERAL
 
     names = [goal.name.removeprefix("-") for goal in spec.goals]
     for name in names:
@@ -339,8 +340,8 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     from rltune.backends.registry import check_fit, check_start
     from rltune.cluster.address import is_elsewhere
     from rltune.cluster.resources import Resources, fitting
-    from rltune.pbt import rungs_of
     from rltune.samplers.proposer import Proposer
+    from rltune.schedulers.registry import rungs_of
 
     if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
         raise unknown("control", wrong[0], Controls.__dataclass_fields__)
@@ -401,22 +402,26 @@ def drive(
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
     from rltune.answer_text import label
-    from rltune.asha import make_scheduler
     from rltune.backends.registry import learns_nothing
-    from rltune.clock import Clock
     from rltune.cluster.capacity import Room
     from rltune.cluster.resources import Resources
     from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.health import make_health
     from rltune.launch import ray_session, run_jobs
-    from rltune.pareto_asha import make_pareto_scheduler
-    from rltune.pbt import POPULATIONS, make_population, rungs_of
     from rltune.replayed import training_returns
     from rltune.runs.history import HistoryWriter, read_episodes, read_history
     from rltune.runs.stop_requests import StopRequests
     from rltune.samplers.earlier_runs import take_over
     from rltune.samplers.proposer import open_study
+    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import (
+        make_pareto_scheduler,
+        make_population,
+        make_scheduler,
+        rungs_of,
+    )
+    from rltune.schedulers.resource import Clock
     from rltune.screen import LiveScreen
     from rltune.search_view import SearchView
     from rltune.study.optuna_log import silent_log
@@ -537,7 +542,7 @@ def drive(
 
 def _spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
     """Choose the evaluations where nobody has; return what is to be said of them."""
-    from rltune.pbt import POPULATIONS
+    from rltune.schedulers.options import POPULATIONS
 
     longest = longest_episode(env, options.get("env_kwargs"))
     usual = SearchSpec.evaluations, SearchSpec.eval_episodes

@@ -18,7 +18,7 @@ from rltune.deadlines import TournamentTime
 from rltune.training import Pace, Training
 
 if TYPE_CHECKING:
-    from rltune.asha import Place, Rung
+    from rltune.schedulers.base import Place, Rung
 
 LAST = 20  # trainings that are remembered when they have ended
 ENDED = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}

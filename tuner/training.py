@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rltune.asha import Place
+    from rltune.schedulers.base import Place
 
 CURVE_POINTS = 200  # latest values kept of a training
 RATE_WINDOW = 30.0  # seconds over which the speed is measured

@@ -9,12 +9,12 @@ from typing import Any
 
 from rltune.backends.registry import config_class
 from rltune.driver import Driver
-from rltune.pbt import make_population, rungs_of
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import open_study
+from rltune.schedulers.registry import make_population, rungs_of
 from rltune.search import Search, starts
 from rltune.search_view import SearchView
 from rltune.space.space import Space

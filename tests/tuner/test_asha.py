@@ -4,15 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltune.agents.errors import UserError
-from rltune.asha import (
-    ASHA,
-    Hyperband,
-    NoScheduler,
-    Rung,
-    check_options,
-    default_rungs,
-    make_scheduler,
-)
+from rltune.schedulers.asha import ASHA
+from rltune.schedulers.base import NoScheduler, Rung
+from rltune.schedulers.hyperband import Hyperband
+from rltune.schedulers.options import check_options
+from rltune.schedulers.registry import default_rungs, make_scheduler
 
 
 def decide_all(scheduler, values, env_steps):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from rltune.agents.config import config_hash
-from rltune.asha import make_scheduler
 from rltune.factors import Factors, _reports, factors_of
 from rltune.importance import judge
 from rltune.response import Process, Response, Values
 from rltune.results import Run
 from rltune.runs.directory import RunDir
 from rltune.samplers.proposer import open_study
+from rltune.schedulers.registry import make_scheduler
 from rltune.space.space import Space
 
 NUMBERS = {name: {"uniform": [0.0, 1.0]} for name in ("x", "d1", "d2", "d3")}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import rltune
-from rltune.asha import make_scheduler
-from rltune.clock import Clock
 from rltune.common.formats import rung_at
 from rltune.objectives.seeds import make_plan
 from rltune.reporting.figures import stopping
 from rltune.runs.search_spec import SearchSpec
 from rltune.samplers.proposer import open_study
+from rltune.schedulers.registry import make_scheduler
+from rltune.schedulers.resource import Clock
 from rltune.summary import Summary
 from searching import search
 

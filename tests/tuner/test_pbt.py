@@ -16,8 +16,9 @@ from rltune.answer import Answer
 from rltune.backends.registry import config_class
 from rltune.cli import main
 from rltune.objectives.metrics import objective_of
-from rltune.pbt import Explorer, Member, pauses, perturb
 from rltune.runs.search_spec import SearchSpec
+from rltune.schedulers.explorers import Explorer, Member, perturb
+from rltune.schedulers.options import pauses
 from rltune.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
-from rltune.asha import ASHA
 from rltune.samplers.proposer import open_study
+from rltune.schedulers.asha import ASHA
 from rltune.space.space import Space
 from rltune.study.optuna_log import quiet
 

@@ -11,13 +11,13 @@ import pytest
 import rltune
 from rltune.answer import Circumstances
 from rltune.answer_text import search_warnings
-from rltune.asha import make_scheduler
 from rltune.driver import Driver
 from rltune.prices import Prices
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import MAX_REFUSALS, open_study
+from rltune.schedulers.registry import make_scheduler
 from rltune.search_view import SearchView
 from rltune.space.space import Space
 from rltune.study.records import Start

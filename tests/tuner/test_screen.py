@@ -16,8 +16,8 @@ import time
 
 import pytest
 from rich.console import Console
-from rltune.asha import Rung
 from rltune.common.formats import count, duration, interval, score, setting
+from rltune.schedulers.base import Rung
 from rltune.screen import LiveScreen, SearchScreen, live
 from rltune.screen.drawing import BARS, sparkline
 from rltune.screen.load import Meter

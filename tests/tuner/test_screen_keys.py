@@ -17,7 +17,8 @@ import time
 
 import pytest
 from rich.console import Console
-from rltune.asha import ASHA, Place, Rung
+from rltune.schedulers.asha import ASHA
+from rltune.schedulers.base import Place, Rung
 from rltune.screen import LiveScreen
 from rltune.screen.drawing import curve, steps
 from rltune.screen.load import LITTLE_DISK, Meter

@@ -16,8 +16,8 @@ from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.objectives.goals import Goal, Others, parse_goal
 from rltune.objectives.seeds import Entrant, make_plan
-from rltune.pareto_asha import ParetoASHA
 from rltune.samplers.proposer import FOR_SEVERAL, Proposer, open_study
+from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.space.space import Space
 from rltune.study.records import Start
 from rltune.study.study import SearchStudy

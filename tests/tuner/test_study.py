@@ -13,8 +13,8 @@ import optuna
 import pytest
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
-from rltune.asha import ASHA
 from rltune.samplers.proposer import open_study
+from rltune.schedulers.asha import ASHA
 from rltune.space.space import Space
 from rltune.study.distributions import Shown
 from rltune.study.records import Start

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
-from rltune.asha import Rung
 from rltune.common.formats import count, duration, plural, rung_at, score, settings
+from rltune.schedulers.base import Rung
 from rltune.screen.drawing import (
     ACCENT,
     BAD,

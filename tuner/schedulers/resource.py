@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rltune.pbt import rungs_of
+from rltune.schedulers.registry import rungs_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.asha import Reports
     from rltune.objectives.seeds import SeedPlan
     from rltune.runs.search_spec import SearchSpec
+    from rltune.schedulers.base import Reports
 
 
 class Clock:

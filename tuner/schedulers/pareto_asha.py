@@ -12,12 +12,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rltune.asha import ASHA, NoScheduler, Scheduler, check_options, default_rungs
+from rltune.schedulers.asha import ASHA
 from rltune.stats.pareto import ranks, select
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import Others
-    from rltune.runs.search_spec import SearchSpec
 
 
 class ParetoASHA(ASHA):
@@ -71,13 +70,3 @@ class ParetoASHA(ASHA):
         place = "on the front, in a dense part of it" if front == 0 else f"{front} fronts behind"
         place = "one front behind" if front == 1 else place
         return f"{place}, not in the best {self._share()} of {len(everyone)}"
-
-
-def make_pareto_scheduler(spec: SearchSpec, others: Others) -> Scheduler:
-    """Return the scheduler of a search with several objectives (`against.check` has passed)."""
-    if spec.scheduler == "none":
-        return NoScheduler()
-    options = check_options(spec.scheduler, spec.scheduler_options)
-    factor = options["reduction_factor"]
-    rungs = default_rungs(spec.budget, factor, options["n_rungs"])
-    return ParetoASHA(rungs, factor, options["min_population"], options["margin"], others)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.agents.schedules import parse_schedule
-from rltune.pbt import Explorer, Member, Observation, perturb
+from rltune.schedulers.explorers import Explorer, Member, Observation, perturb
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
@@ -112,7 +112,7 @@ class TimeVaryingGP:
 
 
 class PB2Explorer(Explorer):
-    """Changes numbers where the Gaussian process says, and choices as `pbt.Explorer` does."""
+    """Changes numbers where the Gaussian process says, and choices as `explorers.Explorer` does."""
 
     def __init__(self, space: Space, known: Mapping[str, Hyperparameter], resample: float) -> None:
         super().__init__(space, known, resample)

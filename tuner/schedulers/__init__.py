@@ -1,0 +1,1 @@
+"""Schedulers: whether a trial goes on."""
