@@ -27,7 +27,7 @@ def main() -> None:
     os.chdir(TOYS)
     sys.path.insert(0, str(TOYS))
     import rltune
-    from rltune.launch import ray_session
+    from rltune.cluster.session import ray_session
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", action="store_true", help="2,000 trials instead")

@@ -43,7 +43,7 @@ class Finalist:
     trial: int
     origins: tuple[str, ...]  # "default", "start:0", "sampler"; one configuration may have several
     config: dict[str, Any]
-    changes: tuple[Any, ...] = ()  # of the configuration on the way (`trainable.Change`)
+    changes: tuple[Any, ...] = ()  # of the configuration on the way (`messages.Change`)
     objective: float | None = None  # the score on its tuning seeds
     objective_mean: float | None = None  # the mean over all its evaluations: decides among ties
     seeds: dict[int, float] = field(default_factory=dict)  # test seed -> score; NaN: diverged

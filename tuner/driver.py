@@ -1,7 +1,7 @@
 """The search as a state machine: what runs next, and what every result means.
 
 It speaks to the study, the scheduler, the history, wandb and the screen, and knows nothing of Ray:
-Ray Tune (`launch.py`) asks it for jobs and hands it their results. First come the trials of the
+Ray Tune (`tune.py`) asks it for jobs and hands it their results. First come the trials of the
 search, then the re-trainings of the finalists on test seeds (`tournament.py`).
 """
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from rltune.answer import Finalist
     from rltune.deadlines import TournamentTime
+    from rltune.execution.messages import Change, Failure, Result, Task
     from rltune.health import Health, Stop
     from rltune.runs.directory import RunDir
     from rltune.runs.history import HistoryWriter
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
     from rltune.tracking import Tracker
-    from rltune.trainable import Change, Failure, Result, Task
 
 
 # A worker that has not reported for so long hangs: seconds, and times the longest that one has
@@ -112,7 +112,7 @@ class Underway:
 
 
 class Driver:
-    """Decides; see `launch.Source` for who calls what."""
+    """Decides; see `tune.Source` for who calls what."""
 
     def __init__(
         self,

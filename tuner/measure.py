@@ -333,8 +333,8 @@ def main() -> int:
     """Answer questions until there are no more."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments print what they like
+    from rltune.execution.messages import Task  # noqa: F401  (a worker has imported Ray, too)
     from rltune.runs.search_spec import SearchSpec
-    from rltune.trainable import Task  # noqa: F401  (a worker has imported Ray, too)
 
     spec = None
     for line in sys.stdin:

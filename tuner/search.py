@@ -295,7 +295,7 @@ def joined(
     from rltune.cluster.code import folder_of_code
     from rltune.cluster.nodes import Nodes
     from rltune.cluster.resources import Resources
-    from rltune.launch import ray_session
+    from rltune.cluster.session import ray_session
 
     if not is_elsewhere(spec.address):
         yield None
@@ -405,10 +405,11 @@ def drive(
     from rltune.backends.registry import learns_nothing
     from rltune.cluster.capacity import Room
     from rltune.cluster.resources import Resources
+    from rltune.cluster.session import ray_session
     from rltune.conclude import conclude
     from rltune.driver import Driver
+    from rltune.execution.tune import run_jobs
     from rltune.health import make_health
-    from rltune.launch import ray_session, run_jobs
     from rltune.replayed import training_returns
     from rltune.runs.history import HistoryWriter, read_episodes, read_history
     from rltune.runs.stop_requests import StopRequests

@@ -28,7 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def toy_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One Ray for all searches of a module: starting it costs seconds."""
-    from rltune.launch import ray_session
+    from rltune.cluster.session import ray_session
 
     # Set before Ray starts, so that the workers have it.
     os.environ["TOY_FOLDER"] = str(tmp_path_factory.mktemp("toy"))

@@ -9,6 +9,8 @@ from typing import Any
 
 from rltune.backends.registry import config_class
 from rltune.driver import Driver
+from rltune.execution.messages import PAYLOAD, TASK
+from rltune.execution.trainable import AgentTrainable
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.search_spec import SearchSpec
@@ -19,7 +21,6 @@ from rltune.search import Search, starts
 from rltune.search_view import SearchView
 from rltune.space.space import Space
 from rltune.tracking import Tracker
-from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 
 MORE_THAN_ENOUGH = 10_000
 

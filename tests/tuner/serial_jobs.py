@@ -10,9 +10,10 @@ import pytest
 
 def run_here(patch: pytest.MonkeyPatch) -> None:
     """Run the jobs one after the other, from now on."""
-    from rltune import launch
     from rltune.cluster.capacity import Room
-    from rltune.trainable import PAYLOAD, TASK, AgentTrainable, Failure
+    from rltune.execution import tune
+    from rltune.execution.messages import PAYLOAD, TASK, Failure
+    from rltune.execution.trainable import AgentTrainable
 
     def run_jobs(source: Any, *args: Any, **kwargs: Any) -> None:
         while not source.exhausted() and not source.should_stop():
@@ -24,7 +25,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                 try:
                     result = worker.step()[PAYLOAD]
                 except Exception as error:
-                    result = launch._explained(error, error, "", "")
+                    result = tune._explained(error, error, "", "")
                 if isinstance(result, Failure):
                     source.on_failure(task["job"], result)
                     break
@@ -32,7 +33,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                     worker.cleanup()
                     break
 
-    patch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    patch.setattr(tune, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
     patch.setattr(Room, "__init__", lambda self, resources: None)
     patch.setattr(Room, "slots", lambda self: 1)
-    patch.setattr(launch, "run_jobs", run_jobs)
+    patch.setattr(tune, "run_jobs", run_jobs)

@@ -6,16 +6,17 @@ import contextlib
 
 import pytest
 import rltune
-from rltune import launch
 from rltune.cli import main
 from rltune.cluster.capacity import Room
+from rltune.execution import tune
+from rltune.execution.messages import PAYLOAD, TASK
+from rltune.execution.trainable import AgentTrainable
 from rltune.runs import stop_requests
 from rltune.runs.directory import RunDir
 from rltune.runs.stop_requests import StopRequests
 from rltune.samplers.proposer import open_study
 from rltune.samplers.views import for_complete, for_tpe
 from rltune.study.reasons import BY_HAND
-from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from searching import POPULATION, check_history, search
 
 
@@ -23,7 +24,7 @@ from searching import POPULATION, check_history, search
 def stepping(toy, monkeypatch):
     """Run jobs here, one step of each in turn; `asks` is called after each result."""
     monkeypatch.setattr(stop_requests, "EVERY", 0.0)
-    monkeypatch.setattr(launch, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    monkeypatch.setattr(tune, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
     monkeypatch.setattr(Room, "__init__", lambda self, resources: None)
     monkeypatch.setattr(Room, "slots", lambda self: 2)
     asks = []
@@ -45,7 +46,7 @@ def stepping(toy, monkeypatch):
         for job in jobs.values():
             job.cleanup()
 
-    monkeypatch.setattr(launch, "run_jobs", run_here)
+    monkeypatch.setattr(tune, "run_jobs", run_here)
     return asks
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import rltune
 from ray.exceptions import RayActorError
-from rltune import launch
 from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.cluster import address
@@ -27,6 +26,7 @@ from rltune.cluster.code import folder_of_code, travelling
 from rltune.cluster.nodes import Nodes
 from rltune.cluster.resources import Growth, NodeType, Resources, fitting
 from rltune.driver import Driver
+from rltune.execution import tune
 from searching import check_history
 
 HERE = Path(__file__).parent
@@ -96,7 +96,7 @@ def test_an_autoscaler_adds_what_it_may() -> None:
 )
 def test_the_node_of_a_worker_that_died_is_named(node: str, says: str) -> None:
     error = RayActorError()
-    assert launch._explained(error, error, "", node).reason.startswith(says)
+    assert tune._explained(error, error, "", node).reason.startswith(says)
 
 
 # ------------------------------------------------------------------------------------- addresses
@@ -297,7 +297,7 @@ def test_a_search_on_a_cluster_that_grows(
     (code / "own.py").write_text((HERE / "toy.py").read_text() + OWN.format(seen=str(seen)))
     monkeypatch.chdir(code)
     monkeypatch.syspath_prepend(str(code))
-    monkeypatch.setattr("rltune.launch.WATCH_EVERY", 0.5)
+    monkeypatch.setattr("rltune.execution.tune.WATCH_EVERY", 0.5)
     joined: list[Any] = []
 
     def on_result(driver: Driver, *args: Any) -> bool:
@@ -330,8 +330,8 @@ def test_workers_that_do_not_see_the_run_bring_their_checkpoints(
         address, actor = stock(run)
         return address._replace(digest="of another"), actor
 
-    stock = launch.open_deposit
-    monkeypatch.setattr(launch, "open_deposit", unseen)
+    stock = tune.open_deposit
+    monkeypatch.setattr(tune, "open_deposit", unseen)
     monkeypatch.chdir(HERE)
     monkeypatch.syspath_prepend(str(HERE))
     space = {
@@ -366,7 +366,7 @@ def test_a_trial_that_fits_no_node_is_refused_at_once(nodes: Any, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["python", "ray", "torch", "rltune", "source"])
 def test_other_versions_are_refused(nodes: Any, tmp_path: Path, package: str) -> None:
-    from rltune.launch import ray_session
+    from rltune.cluster.session import ray_session
 
     with ray_session(nodes.address):
         asked = Nodes(tmp_path)

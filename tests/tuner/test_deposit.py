@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import ray
 from rltune.agents.errors import StorageError
-from rltune.deposit import Address, Checkpoint, Deposit, SupersededError, _digest
-from rltune.trainable import TASK, AgentTrainable
+from rltune.execution.checkpoints import Address, Checkpoint, Deposit, SupersededError, _digest
+from rltune.execution.messages import TASK
+from rltune.execution.trainable import AgentTrainable
 from searching import POPULATION
 from serial import Serial
 
@@ -157,7 +158,7 @@ def test_who_could_not_leave_its_name_does_so_later(
     before.fetch()
     before.save(Agent(b"one"))  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
-        patch.setattr("rltune.deposit.atomic_write", full)
+        patch.setattr("rltune.execution.checkpoints.atomic_write", full)
         file = mine.fetch()
     mine.save(Agent(b"two"))  # type: ignore[arg-type]
     assert file is not None

@@ -15,6 +15,8 @@ from rltune.agents.loop.agent import Agent
 from rltune.answer import Answer
 from rltune.backends.registry import config_class
 from rltune.cli import main
+from rltune.execution.messages import PAYLOAD, TASK
+from rltune.execution.trainable import AgentTrainable
 from rltune.objectives.metrics import objective_of
 from rltune.runs.search_spec import SearchSpec
 from rltune.schedulers.explorers import Explorer, Member, perturb
@@ -24,7 +26,6 @@ from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space
 from rltune.space.yaml_lines import Source
 from rltune.study.lineage import lineage
-from rltune.trainable import PAYLOAD, TASK, AgentTrainable
 from serial import Serial, changes
 
 HERE = Path(__file__).parent

@@ -12,6 +12,7 @@ import rltune
 from rltune.answer import Circumstances
 from rltune.answer_text import search_warnings
 from rltune.driver import Driver
+from rltune.execution.messages import Result
 from rltune.prices import Prices
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
@@ -22,7 +23,6 @@ from rltune.search_view import SearchView
 from rltune.space.space import Space
 from rltune.study.records import Start
 from rltune.tracking import Tracker
-from rltune.trainable import Result
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})
 DEFAULT = Start("default", {"n_epochs": 20, "lr": 1e-3})

@@ -127,7 +127,7 @@ def record(folder: Path, env: str, n: int = 200, choose: Any = None) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def ray() -> Iterator[None]:
     """One Ray for all tests of this module: starting it costs seconds."""
-    from rltune.launch import ray_session
+    from rltune.cluster.session import ray_session
 
     with ray_session():
         yield

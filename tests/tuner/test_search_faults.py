@@ -23,7 +23,7 @@ from ray.exceptions import AuthenticationError
 from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.cli import main
 from rltune.driver import Driver
-from rltune.trainable import Failure
+from rltune.execution.messages import Failure
 from searching import HERE, POPULATION, SPACE, check_history, search
 from serial import Serial
 

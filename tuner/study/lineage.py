@@ -44,7 +44,7 @@ def lineage(trials: Mapping[int, TrialRecord], number: int) -> tuple[dict[str, A
     """Return the schedule that has led to what a trial has become, by whomever it was trained.
 
     Returns:
-        the configuration that it begins with, and as changes (`trainable.Change`) what is new then
+        the configuration that it begins with, and as changes (`messages.Change`) what is new then
     """
     stages: list[tuple[int, dict[str, Any]]] = []
     until = math.inf

@@ -246,7 +246,7 @@ class RLlibAgent:
     def _enter_ray(self) -> None:
         """Start a small Ray where there is none: RLlib wants one, even for a single process."""
         import ray
-        from rltune.launch import ray_session
+        from rltune.cluster.session import ray_session
 
         if not ray.is_initialized():
             self._closing.enter_context(ray_session())

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from rltune.agents.envs.waiting import Watch
@@ -17,81 +17,18 @@ from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
-from rltune.deposit import Checkpoint, deposited
+from rltune.execution.checkpoints import Checkpoint, deposited
+from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, Failure, Result
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
     from rltune.backends.base import Trainer
+    from rltune.execution.messages import Task
 
-TASK = "task"
-DEPOSIT = "deposit"
-PAYLOAD = "payload"
 SILENCE = b"rltune-silence"  # where Ray keeps whose environment does not answer
 
 # A checkpoint may cost this fraction of the training time.
 CHECKPOINT_SHARE = 0.05
-
-
-class Change(TypedDict):
-    """New values of some hyperparameters, from a point on."""
-
-    env_steps: int
-    config: dict[str, Any]
-
-
-class Task(TypedDict):
-    """A job: everything that a worker needs, in plain types."""
-
-    job: str  # unique: "12", or "12/103" for a re-training on a test seed
-    number: int  # of the trial in the study
-    seed: int
-    role: str  # "tune" or "test"
-    agent: str
-    env: str
-    env_kwargs: dict[str, Any]
-    config: dict[str, Any]
-    changes: list[Change]  # of the configuration on the way, ascending
-    total_timesteps: int
-    points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
-    since: int  # the last point that the driver has the result of
-    evaluate_at: list[int]  # those of the points that are evaluated
-    save_at: list[int]  # those at which the job may end, to be taken up again later
-    eval_episodes: int
-    objective: str  # see `objectives`
-    metric: str  # what it is made of: a column of the history, with a minus the lower the better
-    checkpoint: str  # the file
-    deadline: float | None  # seconds since the epoch
-    import_path: str  # the user's folder: their modules are imported from here
-    device: str
-    controls: dict[str, Any]
-    eval_mode: str
-    weights: str | None  # the file that training begins with
-    save_replay_buffer: bool
-
-
-@dataclass
-class Result:
-    """What a worker hands over after an iteration."""
-
-    iteration: int
-    row: dict[str, Any]
-    episodes: list[dict[str, Any]]
-    objective: float | None  # None where this iteration was not evaluated
-    objective_mean: float | None  # mean of all evaluations so far: breaks ties
-    finished: bool  # the budget is reached, or the agent's own rule ended the training
-    stop_reason: str | None = None  # the agent's own rule
-    diverged: str | None = None
-    out_of_time: bool = False
-    restored: bool = False  # the last iteration before a restart, once more
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a job failed: one line, and the traceback where there is one."""
-
-    reason: str
-    traceback: str
-    metric_is_missing: bool = False
 
 
 @dataclass
