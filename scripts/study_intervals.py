@@ -17,7 +17,8 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
-from rltune.answer import Finalist, build_answer
+from rltune.answer.model import Finalist
+from rltune.answer.ranking import build_answer
 from rltune.stats.estimates import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
@@ -142,7 +143,9 @@ def tournament(
         scores = dict(enumerate(draw(rng, seeds).tolist(), 100))
         origins = ("sampler",) if trial else ("default",)
         finalists.append(Finalist(trial=trial, origins=origins, config={}, seeds=scores))
-    with patch("rltune.answer.bootstrap_interval", return_value=(0.0, 0.0)):  # slow, and no claim
+    with patch(
+        "rltune.answer.ranking.bootstrap_interval", return_value=(0.0, 0.0)
+    ):  # slow, and no claim
         answer = build_answer(finalists)
     leads = any(not (one.tied or one.is_default) for one in answer.ranking)
     if answer.ranking[0].is_default:

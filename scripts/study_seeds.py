@@ -297,7 +297,8 @@ def named(
         repetitions: over which is averaged
     """
     import numpy as np
-    from rltune.answer import Finalist, build_answer
+    from rltune.answer.model import Finalist
+    from rltune.answer.ranking import build_answer
 
     curves = curves_of(setting)
     worst = floor(curves)

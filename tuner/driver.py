@@ -18,8 +18,16 @@ from rltune.agents.config import config_hash
 from rltune.agents.envs.waiting import PATIENCE, silence
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import place_in_own_code
-from rltune.answer import tuning_quality
-from rltune.answer_text import label
+from rltune.answer.model import label, tuning_quality
+from rltune.answer.tournament import (
+    LEAST_SEEDS,
+    Tournament,
+    job_name,
+    nested_scores,
+    pick_finalists,
+    read_scores,
+    write_scores,
+)
 from rltune.backends.checkpoints import WEIGHTS
 from rltune.backends.registry import cut_off
 from rltune.common.formats import duration
@@ -32,21 +40,12 @@ from rltune.schedulers.resource import Clock
 from rltune.space.surroundings import split
 from rltune.study.reasons import TIME_LIMIT
 from rltune.study.reasons import reason as by_hand
-from rltune.tournament import (
-    LEAST_SEEDS,
-    Tournament,
-    is_reference,
-    job_name,
-    nested_scores,
-    pick_finalists,
-    read_scores,
-    write_scores,
-)
+from rltune.study.records import is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rltune.answer import Finalist
+    from rltune.answer.model import Finalist
     from rltune.deadlines import TournamentTime
     from rltune.execution.messages import Change, Failure, Result, Task
     from rltune.health import Health, Stop

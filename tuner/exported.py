@@ -19,16 +19,17 @@ import yaml
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError, unknown
-from rltune.answer import Ranked, retrain_command
+from rltune.answer.front import Member, seed_of
+from rltune.answer.model import Ranked
 from rltune.backends.checkpoints import kept_weights
 from rltune.backends.names import is_own
 from rltune.backends.registry import config_class
 from rltune.common.reading import load_yaml
 from rltune.common.version import __version__
-from rltune.front import Member, seed_of
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
+from rltune.runs.train_spec import retrain_command
 from rltune.space.recipes import KEYS
 from rltune.space.surroundings import split
 from rltune.stats.estimates import FEW_RUNS, Estimate

@@ -46,8 +46,8 @@ class Run(RunReader):
         Raises:
             UserError: there is no such front, or not yet.
         """
+        from rltune.answer.front import Front
         from rltune.anytime import learning_front
-        from rltune.front import Front
 
         if against is not None:
             return learning_front(self, against)

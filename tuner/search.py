@@ -246,7 +246,7 @@ def resume(
 
 def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:
     """Raise UserError for fewer test seeds than were run: what was measured counts."""
-    from rltune.tournament import read_scores
+    from rltune.answer.tournament import read_scores
 
     done = Counter(trial for trial, _ in read_scores(run))
     most = min(planned, max(done.values(), default=0))  # more were in place of spared ones
@@ -401,12 +401,12 @@ def drive(
     nodes: Nodes | None = None,
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
-    from rltune.answer_text import label
+    from rltune.answer.conclude import conclude
+    from rltune.answer.model import label
     from rltune.backends.registry import learns_nothing
     from rltune.cluster.capacity import Room
     from rltune.cluster.resources import Resources
     from rltune.cluster.session import ray_session
-    from rltune.conclude import conclude
     from rltune.driver import Driver
     from rltune.execution.tune import run_jobs
     from rltune.health import make_health

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from rltune.answer import Answer
+from rltune.answer.model import Answer
 from rltune.anytime import learning_front
 from rltune.common.formats import count, duration, interval, plural, points, score, setting
 from rltune.runs.reader import read_run
@@ -21,7 +21,7 @@ from rltune.stats.estimates import FEW_RUNS
 from rltune.summary import Summary
 
 if TYPE_CHECKING:
-    from rltune.front import Front
+    from rltune.answer.front import Front
 
 TOO_FEW = f"With fewer than {FEW_RUNS} seeds there is no interval: these are the scores."
 WIDEST = 100  # sentences on longer lines are hard to read

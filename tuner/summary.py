@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
-from rltune.answer import Answer, retrain_command
+from rltune.answer.model import Answer
 from rltune.backends.checkpoints import kept_weights
 from rltune.common.reading import load_yaml, reading
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
+from rltune.runs.train_spec import retrain_command
 from rltune.study.reasons import TIME_LIMIT
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.front import Front
+    from rltune.answer.front import Front
 
 ENDED = ("COMPLETE", "PRUNED", "FAIL")
 
@@ -186,7 +187,7 @@ class Summary:
         file = self.path / "best" / "front.yaml"
         if not file.exists():
             return None
-        from rltune.front import Front
+        from rltune.answer.front import Front
 
         with reading(file):
             return Front.from_dict(load_yaml(file))

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import rltune
 from rltune.agents.errors import UserError
-from rltune.answer import Circumstances, Finalist, build_answer
+from rltune.answer.front import Front, Member
+from rltune.answer.model import Circumstances, Finalist
+from rltune.answer.ranking import build_answer
 from rltune.cli import main
 from rltune.comparing.entries import Entry
 from rltune.comparing.figures import charts, plot_history
 from rltune.comparing.random_baseline import random_entries
-from rltune.front import Front, Member
 from rltune.objectives.goals import Goal
 from rltune.reporting.pieces import learning_curve
 from rltune.runs.directory import RunDir

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rltune.agents.errors import UserError
+from rltune.answer.conclude import conclude
+from rltune.answer.tournament import write_scores
 from rltune.backends.registry import config_class
 from rltune.cli import main
 from rltune.cli.run import _report
-from rltune.conclude import conclude
 from rltune.exported import export
 from rltune.reporting.page import of_run
 from rltune.results import Run, SearchResult
@@ -24,7 +25,6 @@ from rltune.search import Search, full_config, starts
 from rltune.show import show
 from rltune.space.space import Space
 from rltune.summary import Summary
-from rltune.tournament import write_scores
 from rltune.tracking import outcome
 
 NAN = math.nan

@@ -12,7 +12,7 @@ import rltune
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
-from rltune.answer import Answer
+from rltune.answer.model import Answer
 from rltune.backends.registry import config_class
 from rltune.cli import main
 from rltune.execution.messages import PAYLOAD, TASK
@@ -446,7 +446,7 @@ def test_the_schedule_of_a_real_agent_repeats_what_the_search_saw(tmp_path: Path
 
 
 def test_an_answer_keeps_its_schedule(whole: Serial) -> None:
-    from rltune.answer import build_answer
+    from rltune.answer.ranking import build_answer
 
     answer = build_answer(whole.driver._tournament().results())
     again = Answer.from_dict(answer.to_dict())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import rltune
-from rltune.answer import Circumstances
-from rltune.answer_text import search_warnings
+from rltune.answer.model import Circumstances
+from rltune.answer.sentences import search_warnings
 from rltune.driver import Driver
 from rltune.execution.messages import Result
 from rltune.prices import Prices

@@ -17,9 +17,10 @@ import pandas as pd
 import pytest
 import rltune
 from matplotlib.figure import Figure
-from rltune.answer import Circumstances, Finalist, build_answer
+from rltune.answer.front import Front, Member
+from rltune.answer.model import Circumstances, Finalist
+from rltune.answer.ranking import build_answer
 from rltune.cli import main
-from rltune.front import Front, Member
 from rltune.objectives.goals import Goal
 from rltune.reporting import optuna_chart, parameters
 from rltune.reporting.charts import Chart, Panel, Series

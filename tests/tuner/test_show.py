@@ -10,7 +10,8 @@ import sys
 import pytest
 from rich.console import Console
 from rltune.agents.errors import UserError
-from rltune.answer import Circumstances, Finalist, build_answer
+from rltune.answer.model import Circumstances, Finalist
+from rltune.answer.ranking import build_answer
 from rltune.cli import main
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter

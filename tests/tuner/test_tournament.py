@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rltune.answer import Answer, Circumstances, Finalist, build_answer
+from rltune.answer.model import Answer, Circumstances, Finalist
+from rltune.answer.ranking import build_answer
+from rltune.answer.tournament import Tournament, job_name, least_seeds  # fmt: skip
 from rltune.driver import Driver
-from rltune.tournament import Tournament, job_name, least_seeds  # fmt: skip
 
 Draw = Callable[[int, np.random.Generator], float]
 

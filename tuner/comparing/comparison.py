@@ -270,7 +270,7 @@ def _on_one(
         p = min(
             1.0, 2 * min(p_value_better(a.scores, b.scores), p_value_better(b.scores, a.scores))
         )
-        # The answer of a search is the best of its finalists on these very seeds (`answer.py`).
+        # The answer of a search is the best of its finalists on these very seeds (`ranking.py`).
         finalists = max(one.finalists for row in (a, b) for one in row.entry.trainings)
         level = min(significance(len(compared)), 2 * significance(finalists - 1))
         surely = difference(a.scores, b.scores, level / 2)[1]

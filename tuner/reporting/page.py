@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from rltune.answer import Answer
-from rltune.answer_text import gain_interval
+from rltune.answer.front import Front
+from rltune.answer.model import Answer
+from rltune.answer.sentences import gain_interval
 from rltune.common.formats import count, duration, gain, interval, plural, points, score, setting
 from rltune.common.version import __version__
-from rltune.front import Front
 from rltune.reporting.charts import LIGHTER, Chart
 from rltune.reporting.clip import embedded as embedded_clip
 from rltune.summary import Summary

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rltune.common.files import atomic_write
 from rltune.common.reading import read_table, reading
-from rltune.front import add_columns
+from rltune.objectives.goals import Goal
 from rltune.study.lineage import news_of
+from rltune.study.records import pareto_front
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,3 +157,16 @@ def _column(values: list[Any]) -> pa.Array:
 def as_text(value: Any) -> str:
     """Return the value as a column of text has it."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def add_columns(
+    rows: Sequence[dict[str, Any]], trials: Sequence[TrialRecord], others: Sequence[Goal]
+) -> None:
+    """Add the other objectives, and who is on the search's front, to the rows of the trials."""
+    best = {
+        one.number for one in pareto_front(trials, [False, *(goal.minimize for goal in others)])
+    }
+    for row, trial in zip(rows, trials, strict=True):
+        values = trial.others or [None] * len(others)
+        row |= {f"objective.{g.name}": v for g, v in zip(others, values, strict=True)}
+        row["on_front"] = trial.number in best

@@ -25,7 +25,7 @@ from rltune.common.files import atomic_write
 from rltune.schedulers.base import NoScheduler, Reports, Rung, Stretch
 from rltune.schedulers.explorers import Member, Observation
 from rltune.study.lineage import changes_of, config_at
-from rltune.tournament import is_reference
+from rltune.study.records import is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rltune.stats.pareto import front, spread
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)
@@ -76,3 +82,15 @@ class Draw:
     values: dict[str, Any]
     source: str
     system_attrs: dict[str, Any]
+
+
+def is_reference(origin: str) -> bool:
+    """Whether a trial is a point of comparison: the defaults or known-good settings."""
+    return origin == "default" or origin.startswith("start")
+
+
+def pareto_front(trials: Iterable[TrialRecord], minimize: Sequence[bool]) -> list[TrialRecord]:
+    """Return the trials with their whole budget that no other one dominates, far apart first."""
+    complete = [t for t in trials if t.state == "COMPLETE" and t.values is not None]
+    best = [complete[i] for i in front([t.values or () for t in complete], minimize)]
+    return [best[i] for i in spread([t.values or () for t in best], minimize)]

@@ -8,15 +8,18 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rltune.answer import Answer, Circumstances, build_answer, retrain_command
+from rltune.answer.front import Front, make_front, seed_of
+from rltune.answer.model import Answer, Circumstances
+from rltune.answer.ranking import build_answer
+from rltune.answer.tournament import Tournament, pick_finalists
 from rltune.backends.checkpoints import copy_to_use, kept_weights
-from rltune.front import Front, make_front, seed_of
 from rltune.runs.history import read_history
+from rltune.runs.train_spec import retrain_command
 from rltune.samplers.proposer import check_options
 from rltune.schedulers.options import POPULATIONS
 from rltune.study.lineage import lineage
 from rltune.study.reasons import TIME_LIMIT
-from rltune.tournament import Tournament, is_reference, pick_finalists
+from rltune.study.records import is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

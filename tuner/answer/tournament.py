@@ -2,7 +2,7 @@
 
 The best configurations of the search, the defaults and the known-good settings meet on seeds that
 the search never saw. All get the first seed before anyone gets the second, so a tournament that is
-cut short still compares like with like. What the scores mean is said in `answer.py`.
+cut short still compares like with like. What the scores mean is said in `ranking.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rltune.agents.config import config_hash
-from rltune.answer import Finalist
+from rltune.answer.model import Finalist
 from rltune.common.reading import load_yaml, reading
 from rltune.stats.estimates import significance, smallest_p_value
-from rltune.stats.pareto import front, spread
 from rltune.study.lineage import lineage
+from rltune.study.records import is_reference, pareto_front
 
 if TYPE_CHECKING:
     from rltune.runs.directory import RunDir
@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 SCORES = "best/scores.yaml"
 LEAST_SEEDS = 3  # that everyone gets, at least
 CLEARLY = 0.05  # how often somebody who is not worse may be left behind
-
-
-def is_reference(origin: str) -> bool:
-    """Whether a trial is a point of comparison: the defaults or known-good settings."""
-    return origin == "default" or origin.startswith("start")
-
-
-def pareto_front(trials: Iterable[TrialRecord], minimize: Sequence[bool]) -> list[TrialRecord]:
-    """Return the trials with their whole budget that no other one dominates, far apart first."""
-    complete = [t for t in trials if t.state == "COMPLETE" and t.values is not None]
-    best = [complete[i] for i in front([t.values or () for t in complete], minimize)]
-    return [best[i] for i in spread([t.values or () for t in best], minimize)]
 
 
 def pick_finalists(
@@ -168,7 +156,7 @@ class Tournament:
         """Return the trials that are clearly worse than the best, on the seeds they have.
 
         By t tests with a common variance, at 5 % in all (Bonferroni). They only decide on what
-        further seeds are spent; what is claimed in the end rests on other tests (`answer.py`).
+        further seeds are spent; what is claimed in the end rests on other tests (`ranking.py`).
         """
         scores = {one.trial: self._first_scores(one.trial) for one in self.finalists}
         if not self.race or len(scores) < 2 or min(map(len, scores.values())) < self.least:

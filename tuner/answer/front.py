@@ -1,7 +1,7 @@
 """The answer of a search with several objectives: its front, re-trained on test seeds.
 
 A member is on the front when no other one has the better estimates. It is *surely dominated* when
-another one is better beyond chance (the tests of `answer.py`) in every objective in which the two
+another one is better beyond chance (the tests of `ranking.py`) in every objective in which the two
 differ at all. Between the two lies what can be luck, and the answer says so.
 """
 
@@ -13,17 +13,18 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import MissingMetricError
-from rltune.answer import Finalist, retrain_command
-from rltune.answer_text import MEND, label, search_warnings
+from rltune.answer.model import Finalist, label
+from rltune.answer.sentences import MEND, search_warnings
 from rltune.common.formats import plural
 from rltune.objectives.goals import Goal
+from rltune.runs.train_spec import retrain_command
 from rltune.stats import pareto
 from rltune.stats.estimates import Estimate, bootstrap_interval, iqm, p_value_better, significance
-from rltune.tournament import is_reference, pareto_front
+from rltune.study.records import is_reference, pareto_front
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.answer import Circumstances
+    from rltune.answer.model import Circumstances
     from rltune.runs.search_spec import SearchSpec
     from rltune.study.records import TrialRecord
 
@@ -143,19 +144,6 @@ class Front:
             row |= {f"config.{name}": value for name, value in one.config.items()}
             rows.append({**row, "command": one.command})
         return pd.DataFrame(rows)
-
-
-def add_columns(
-    rows: Sequence[dict[str, Any]], trials: Sequence[TrialRecord], others: Sequence[Goal]
-) -> None:
-    """Add the other objectives, and who is on the search's front, to the rows of the trials."""
-    best = {
-        one.number for one in pareto_front(trials, [False, *(goal.minimize for goal in others)])
-    }
-    for row, trial in zip(rows, trials, strict=True):
-        values = trial.others or [None] * len(others)
-        row |= {f"objective.{g.name}": v for g, v in zip(others, values, strict=True)}
-        row["on_front"] = trial.number in best
 
 
 def make_front(

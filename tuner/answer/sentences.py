@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltune.common.formats import gain, interval, plural, score
 from rltune.stats.estimates import FEW_RUNS, MOST_RUNS, SIGNIFICANCE, significance, smallest_p_value
 
 if TYPE_CHECKING:
-    from rltune.answer import Circumstances, Ranked
+    from rltune.answer.model import Circumstances, Ranked
     from rltune.stats.estimates import Estimate
 
 # A tuning score that is above the test score by less than this part of it is no illusion.
 SMALL_GAP = 0.05
 FEW_FULL_TRIALS = 5
-
-
-def label(trial: int, origins: Iterable[str]) -> str:
-    """Return the name of a configuration: "the defaults", "known-good settings 1", "trial 17"."""
-    if "default" in origins:
-        return "the defaults"
-    starts = [origin for origin in origins if origin.startswith("start")]
-    if starts:
-        return f"known-good settings {int(starts[0].partition(':')[2] or 0) + 1}"
-    return f"trial {trial}"
 
 
 def sentences(

@@ -7,24 +7,27 @@ lucky (Eimer et al., "Hyperparameters in Reinforcement Learning and How To Tune 
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from rltune.answer_text import (
+from rltune.answer.model import (
+    Answer,
+    Circumstances,
+    Finalist,
+    Ranked,
+    _finalist,
     label,
+    tuning_quality,
+)
+from rltune.answer.sentences import (
     no_winner,
     score_warnings,
     search_warnings,
     sentences,
     without_tests,
 )
-from rltune.common.redaction import masked
-from rltune.space.surroundings import split
 from rltune.stats.estimates import (
     Estimate,
     bootstrap_interval,
@@ -34,121 +37,6 @@ from rltune.stats.estimates import (
     runs_to_prove,
     significance,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finalist:
-    """A configuration that was trained again on test seeds."""
-
-    trial: int
-    origins: tuple[str, ...]  # "default", "start:0", "sampler"; one configuration may have several
-    config: dict[str, Any]
-    changes: tuple[Any, ...] = ()  # of the configuration on the way (`messages.Change`)
-    objective: float | None = None  # the score on its tuning seeds
-    objective_mean: float | None = None  # the mean over all its evaluations: decides among ties
-    seeds: dict[int, float] = field(default_factory=dict)  # test seed -> score; NaN: diverged
-    behind: bool = False  # clearly worse before all planned seeds were spent on it
-    env_steps: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Circumstances:
-    """What one has to know about a search to judge its answer; None or 0 where unknown."""
-
-    planned_seeds: int = 5
-    full_budget_trials: int | None = None  # trials that ran their whole budget
-    sampled_trials: int | None = None  # trials that the sampler proposed and that have ended
-    startup_trials: int = 0  # so many of the sampler's first proposals are random
-    sampler: str = ""
-    cut_by_time_limit: bool = False
-    not_started: int = 0  # proposals for which there was no time
-    best_of_search: tuple[int, float] | None = None  # trial and score, of those that ran to the end
-    failed_trials: int = 0
-    failure: str = ""  # the most frequent reason
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranked:
-    """A finalist in the ranking; ``scores`` has -inf for a training that diverged.
-
-    ``difference`` is its interquartile mean minus that of the defaults, with the 90 % interval for
-    all comparisons with the defaults together (`estimates.difference`). ``better_than_default``, the
-    claim that this is beyond chance, is made exactly when zero lies below that interval.
-    """
-
-    trial: int
-    origins: tuple[str, ...]
-    config: dict[str, Any]
-    changes: tuple[Any, ...] = ()
-    objective: float | None
-    objective_mean: float | None = None
-    scores: dict[int, float]
-    iqm: float
-    low: float
-    high: float
-    worst: float
-    behind: bool = False  # given no further seeds, because it was clearly worse
-    tied: bool  # the lead of the best of the ranking over it is not proven
-    better_than_default: bool  # beyond chance
-    improvement: Estimate | None  # probability that a run of it beats a run of the defaults
-    difference: Estimate | None  # to the defaults, in returns
-    # trial number of other known-good settings -> probability that a run of it beats one of theirs
-    over_known_good: dict[int, Estimate] = field(default_factory=dict)
-    env_steps: int
-    seconds: float
-
-    @property
-    def is_default(self) -> bool:
-        """Whether these are the agent's defaults."""
-        return "default" in self.origins
-
-    @property
-    def label(self) -> str:
-        """The name that people read: "the defaults", "known-good settings 1" or "trial 17"."""
-        return label(self.trial, self.origins)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The ranking of the finalists, best first, and what follows from it.
-
-    ``best`` is the finalist to use: not always the first of the ranking. There is none where every
-    finalist diverged, or nothing was trained again.
-    """
-
-    ranking: tuple[Ranked, ...]
-    winner: int | None  # trial number
-    beats_default: bool | None  # None: no winner, or the defaults were not among the finalists
-    tuning_gap: float | None  # the incumbent's tuning score minus its test score
-    incumbent: int | None  # the finalist with the best tuning score
-    test_seeds_to_prove: int | None = None  # about so many in all would prove the lead
-    sentences: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def ties(self) -> tuple[Ranked, ...]:
-        """The best of the ranking and the finalists over which its lead is not proven."""
-        return tuple(one for one in self.ranking if one.tied)
-
-    @property
-    def best(self) -> Ranked | None:
-        """The winner, with its configuration."""
-        return next((one for one in self.ranking if one.trial == self.winner), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, strings and numbers, for YAML."""
-        return _plain(asdict(self))  # type: ignore[no-any-return]
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Answer:
-        """Return the answer that ``to_dict`` wrote; keys of newer versions are left out."""
-        known = {one.name for one in fields(cls)}
-        values = {name: value for name, value in data.items() if name in known}
-        values["ranking"] = tuple(_ranked_from_dict(one) for one in data["ranking"])
-        values["sentences"] = tuple(data["sentences"])
-        values["warnings"] = tuple(data["warnings"])
-        return cls(**values)
 
 
 def build_answer(
@@ -200,63 +88,6 @@ def build_answer(
             *search_warnings(circumstances),
         ),
     )
-
-
-def tuning_quality(one: Finalist | Ranked) -> tuple[float, float]:
-    """Return what orders finalists by their tuning scores; the mean decides among ties."""
-    worst = -math.inf
-    return (
-        worst if one.objective is None else one.objective,
-        worst if one.objective_mean is None else one.objective_mean,
-    )
-
-
-def retrain_command(
-    agent: str,
-    env: str,
-    budget: int,
-    config: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-    seed: int,
-    schedule: str = "[]",
-    *,
-    env_kwargs: Mapping[str, Any],
-    controls: Mapping[str, Any],
-    evaluation: Mapping[str, Any],
-    weights: str | None = None,
-) -> str:
-    """Return the one line that trains ``config`` again, bit for bit.
-
-    Names only the values that differ from the agent's ``defaults``; ``schedule`` says how they
-    change on the way, as a file's name or in YAML, ``weights`` is what it starts from,
-    ``evaluation`` how it is evaluated (`SearchSpec.evaluation`). No secret among ``env_kwargs`` is
-    in it.
-    """
-    parts = split(config, env_kwargs, budget)
-    words = ["rltune", "train", agent, "--env", env, "-n", str(parts.env_steps)]
-    for name, value in parts.config.items():
-        if name not in defaults or _flag_value(value) != _flag_value(defaults[name]):
-            words += [f"--{name.replace('_', '-')}", _flag_value(value)]
-    if parts.env_kwargs:
-        words += ["--env-kwargs", json.dumps(masked(parts.env_kwargs))]
-    usual = {"eval_freq": None, "eval_episodes": 10, "eval_mode": "greedy"}
-    told = {name: value for name, value in evaluation.items() if value != usual[name]}
-    for name, value in {**controls, **told}.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    if weights:
-        words += ["--weights", weights]
-    if schedule != "[]":
-        words += ["--schedule", schedule]
-    words += ["--seed", str(seed)]
-    return shlex.join(words)
-
-
-def _finalist(values: Mapping[str, Any]) -> Finalist:
-    known = {one.name for one in fields(Finalist)}
-    kept = {name: value for name, value in values.items() if name in known}
-    kept["origins"] = tuple(values.get("origins") or ("sampler",))
-    kept["changes"] = tuple(values.get("changes") or ())
-    return Finalist(**kept)
 
 
 def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked, ...]:
@@ -408,35 +239,3 @@ def _spread(ranking: Sequence[Ranked]) -> float | None:
         return None
     squares = sum(statistics.variance(scores) * (len(scores) - 1) for scores in known)
     return math.sqrt(squares / sum(len(scores) - 1 for scores in known))
-
-
-def _flag_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return ",".join(_flag_value(one) for one in value)
-    return "none" if value is None else str(value)
-
-
-def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
-    known = {one.name for one in fields(Ranked)}
-    values = {name: value for name, value in data.items() if name in known}
-    values["origins"] = tuple(data["origins"])
-    values["changes"] = tuple(data.get("changes") or ())
-    values["scores"] = {int(seed): float(score) for seed, score in data["scores"].items()}
-    for name in ("improvement", "difference"):
-        if values.get(name) is not None:
-            values[name] = Estimate(*values[name])
-    over = values.get("over_known_good", {})
-    values["over_known_good"] = {int(trial): Estimate(*one) for trial, one in over.items()}
-    return Ranked(**values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value.item() if hasattr(value, "item") else value
