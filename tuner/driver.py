@@ -31,10 +31,10 @@ from rltune.answer.tournament import (
 from rltune.backends.checkpoints import WEIGHTS
 from rltune.backends.registry import cut_off
 from rltune.common.formats import duration
-from rltune.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.objectives.goals import Others
 from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
-from rltune.prices import Prices
+from rltune.planning.deadlines import TOURNAMENT_MARGIN, Deadlines
+from rltune.planning.prices import Prices
 from rltune.runs.trials_table import TrialsTable
 from rltune.schedulers.resource import Clock
 from rltune.space.surroundings import split
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltune.answer.model import Finalist
-    from rltune.deadlines import TournamentTime
     from rltune.execution.messages import Change, Failure, Result, Task
     from rltune.health import Health, Stop
+    from rltune.planning.deadlines import TournamentTime
     from rltune.runs.directory import RunDir
     from rltune.runs.history import HistoryWriter
     from rltune.runs.search_spec import SearchSpec

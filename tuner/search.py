@@ -22,7 +22,7 @@ from rltune.agents.errors import ClusterError, StorageError, UserError, unknown
 from rltune.backends.suite import check_together
 from rltune.common.formats import plural
 from rltune.common.signatures import takes_fields_of
-from rltune.evaluating import affordable, explained, longest_episode
+from rltune.planning.evaluations import affordable, explained, longest_episode
 from rltune.results import Run, SearchResult
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, find_run, run_path

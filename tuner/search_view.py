@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rltune.common.formats import count, duration, plural, score
-from rltune.deadlines import TournamentTime
+from rltune.planning.deadlines import TournamentTime
 from rltune.training import Pace, Training
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rltune.agents.loop.controls import Controls
 from rltune.backends.checkpoints import place_of
 from rltune.backends.registry import config_class
 from rltune.common.signatures import takes_fields_of
-from rltune.evaluating import affordable, longest_episode
+from rltune.planning.evaluations import affordable, longest_episode
 from rltune.presets import preset as known_good
 from rltune.runs.directory import STORAGE
 from rltune.space.dimensions import checked_value

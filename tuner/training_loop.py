@@ -32,7 +32,7 @@ from rltune.backends.registry import (
 )
 from rltune.backends.suite import check_together
 from rltune.common.reading import check_types, from_dict
-from rltune.evaluating import explained, longest_episode
+from rltune.planning.evaluations import explained, longest_episode
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
 from rltune.runs.history import HistoryWriter

@@ -6,7 +6,7 @@ import math
 import time
 
 import pytest
-from rltune.deadlines import Deadlines, TournamentTime
+from rltune.planning.deadlines import Deadlines, TournamentTime
 
 LIMIT = 1000.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import rltune
 from rltune.cli import main
-from rltune.evaluating import SHARE, affordable, explained, longest_episode
+from rltune.planning.evaluations import SHARE, affordable, explained, longest_episode
 from rltune.train_request import training_spec
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rltune.forecast
+import rltune.planning.forecast
 from rltune.agents import Agent
 from rltune.cli import main
-from rltune.forecast import _makespan, _Plays
-from rltune.measure import Cost, Measurement, Meter, measure
+from rltune.planning.forecast import _makespan, _Plays
+from rltune.planning.measure import Cost, Measurement, Meter, measure
 from rltune.search import Search
 
 HERE = Path(__file__).parent

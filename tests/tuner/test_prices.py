@@ -13,7 +13,7 @@ from rltune.answer.model import Circumstances
 from rltune.answer.sentences import search_warnings
 from rltune.driver import Driver
 from rltune.execution.messages import Result
-from rltune.prices import Prices
+from rltune.planning.prices import Prices
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.tracking_options import Tracking

@@ -16,8 +16,8 @@ import pytest
 import rltune
 import yaml
 from rltune.agents.errors import UserError
-from rltune.bounds import most_env_steps
 from rltune.cli import main
+from rltune.planning.bounds import most_env_steps
 from searching import POPULATION, SPACE, check_history, search
 from wandb_files import offline_runs
 

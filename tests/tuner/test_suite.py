@@ -13,7 +13,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.backends.suite import SuiteAgent
 from rltune.cli import main
-from rltune.measure import measure
+from rltune.planning.measure import measure
 from rltune.runs.search_spec import SearchSpec
 from searching import SPACE, check_history
 

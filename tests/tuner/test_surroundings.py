@@ -12,8 +12,8 @@ import rltune
 import yaml
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
-from rltune.bounds import most_env_steps
 from rltune.cli import main
+from rltune.planning.bounds import most_env_steps
 from rltune.space.space import Space
 from rltune.space.surroundings import split
 

@@ -50,8 +50,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         raise UserError(f"--price-per-hour must be 0 or more, not {args.price_per_hour:g}.")
     search = make_search(args, extra)
 
-    from rltune.forecast import forecast, local_slots
-    from rltune.plan import forecast_lines
+    from rltune.planning.forecast import forecast, local_slots
+    from rltune.planning.plan import forecast_lines
     from rltune.search import full_config
 
     def tell(line: str) -> None:

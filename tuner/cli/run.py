@@ -317,7 +317,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
         from rltune.common.provenance import command_line
-        from rltune.plan import plan_lines
+        from rltune.planning.plan import plan_lines
 
         command = command_line().replace(" --dry-run", "")
         lines = plan_lines(

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
-from rltune.bounds import most_env_steps
-from rltune.measure import Cost, Measurement, Meter
+from rltune.planning.bounds import most_env_steps
+from rltune.planning.measure import Cost, Measurement, Meter
 from rltune.samplers.cost_model import CostModel
 from rltune.schedulers.base import NoScheduler
 from rltune.schedulers.options import POPULATIONS

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from rltune.agents.config import config_dict
 from rltune.backends.registry import config_class, learns_nothing
-from rltune.bounds import may_exceed, most_env_steps
 from rltune.common.formats import count, duration, plural, rung_at, settings, size
-from rltune.deadlines import Deadlines, TournamentTime
 from rltune.objectives.metrics import METRIC, describe
+from rltune.planning.bounds import may_exceed, most_env_steps
+from rltune.planning.deadlines import Deadlines, TournamentTime
 from rltune.samplers.proposer import Proposer
 from rltune.schedulers.registry import rungs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rltune.forecast import About, Forecast
     from rltune.objectives.seeds import SeedPlan
+    from rltune.planning.forecast import About, Forecast
     from rltune.runs.search_spec import SearchSpec
     from rltune.samplers.earlier_runs import Taken
     from rltune.space.space import Space

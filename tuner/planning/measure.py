@@ -120,7 +120,7 @@ class Meter:
     def __init__(self, spec: SearchSpec) -> None:
         threads = str(max(1, int(spec.cpus_per_trial)))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rltune.measure"],
+            [sys.executable, "-m", "rltune.planning.measure"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
