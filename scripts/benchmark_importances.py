@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rltune.factors import factors_of, read_factors
-from rltune.importance import importances, judge
-from rltune.importance_rows import interval
+from rltune.analysis.importance.design import factors_of, read_factors
+from rltune.analysis.importance.importances import importances, judge
+from rltune.analysis.importance.rows import interval
+from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.results import Run
 from rltune.runs.directory import RunDir
 from rltune.runs.trials_table import write_trials
-from rltune.shuffled_trials import ShuffledTrials
 from rltune.space.space import Space
 from simulated_searches import FIRST, SETTINGS, shares, simulate
 

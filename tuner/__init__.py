@@ -18,15 +18,15 @@ from rltune.common.version import __version__
 
 if TYPE_CHECKING:
     from rltune.agents.errors import UserError
+    from rltune.analysis.importance.importances import importances
+    from rltune.analysis.replay_sampler import replay_sampler
+    from rltune.analysis.replay_scheduler import replay
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
     from rltune.evaluation import evaluate, play
     from rltune.exported import export
-    from rltune.importance import importances
     from rltune.policy import Policy, load
     from rltune.presets import preset
-    from rltune.replayed import replay
-    from rltune.replayed_sampler import replay_sampler
     from rltune.reporting.report import report
     from rltune.results import Run, SearchResult
     from rltune.results import open_run as open
@@ -72,14 +72,14 @@ _HOMES = {
     "compare": ("rltune.comparing.comparison", "compare"),
     "evaluate": ("rltune.evaluation", "evaluate"),
     "export": ("rltune.exported", "export"),
-    "importances": ("rltune.importance", "importances"),
+    "importances": ("rltune.analysis.importance.importances", "importances"),
     "load": ("rltune.policy", "load"),
     "open": ("rltune.results", "open_run"),
     "play": ("rltune.evaluation", "play"),
     "plot_history": ("rltune.comparing.figures", "plot_history"),
     "preset": ("rltune.presets", "preset"),
-    "replay": ("rltune.replayed", "replay"),
-    "replay_sampler": ("rltune.replayed_sampler", "replay_sampler"),
+    "replay": ("rltune.analysis.replay_scheduler", "replay"),
+    "replay_sampler": ("rltune.analysis.replay_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search", "resume"),
     "resume_training": ("rltune.training_loop", "resume_training"),

@@ -12,10 +12,10 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from rltune.agents.errors import UserError
+from rltune.analysis.summary import Summary
 from rltune.reporting.page import REFRESH
 from rltune.reporting.report import report
 from rltune.runs.reader import read_run
-from rltune.summary import Summary
 
 HOST = "127.0.0.1"
 OPTUNAS = ("/dashboard", "/static", "/api", "/favicon.ico", "/jupyterlab-extension")

@@ -19,6 +19,7 @@ import yaml
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError, unknown
+from rltune.analysis.summary import Summary, cell_value
 from rltune.answer.front import Member, seed_of
 from rltune.answer.model import Ranked
 from rltune.backends.checkpoints import kept_weights
@@ -34,7 +35,6 @@ from rltune.space.recipes import KEYS
 from rltune.space.surroundings import split
 from rltune.stats.estimates import FEW_RUNS, Estimate
 from rltune.study.lineage import lineage
-from rltune.summary import Summary, cell_value
 from rltune.training_loop import TrainSpec
 
 if TYPE_CHECKING:

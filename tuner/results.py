@@ -41,13 +41,13 @@ class Run(RunReader):
         configuration, and the command that trains it again.
 
         Args:
-            against: "env_steps" gives, of any search, the best objective by when, see `anytime.py`
+            against: "env_steps" gives, of any search, the best objective by when, see `learning_front.py`
 
         Raises:
             UserError: there is no such front, or not yet.
         """
+        from rltune.analysis.learning_front import learning_front
         from rltune.answer.front import Front
-        from rltune.anytime import learning_front
 
         if against is not None:
             return learning_front(self, against)
@@ -62,15 +62,15 @@ class Run(RunReader):
 
         What the run does not carry yet is left out.
         """
+        from rltune.analysis.summary import Summary
         from rltune.reporting.figures import charts
-        from rltune.summary import Summary
 
         return {chart.name: chart for chart in charts(Summary(self))}
 
     def _repr_html_(self) -> str:
         """Show the answer in a notebook."""
+        from rltune.analysis.summary import Summary
         from rltune.reporting import page
-        from rltune.summary import Summary
 
         return page.of_run(Summary(self)).card()
 

@@ -401,6 +401,7 @@ def drive(
     nodes: Nodes | None = None,
 ) -> SearchResult:
     """Run or continue the search of a run directory."""
+    from rltune.analysis.replay_scheduler import training_returns
     from rltune.answer.conclude import conclude
     from rltune.answer.model import label
     from rltune.backends.registry import learns_nothing
@@ -410,7 +411,6 @@ def drive(
     from rltune.driver import Driver
     from rltune.execution.tune import run_jobs
     from rltune.health import make_health
-    from rltune.replayed import training_returns
     from rltune.runs.history import HistoryWriter, read_episodes, read_history
     from rltune.runs.stop_requests import StopRequests
     from rltune.samplers.earlier_runs import take_over

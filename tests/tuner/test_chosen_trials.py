@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from rltune.agents.config import config_hash
-from rltune.factors import Factors, _reports, factors_of
-from rltune.importance import judge
-from rltune.response import Process, Response, Values
+from rltune.analysis.importance.design import Factors, _reports, factors_of
+from rltune.analysis.importance.importances import judge
+from rltune.analysis.importance.response import Process, Response, Values
 from rltune.results import Run
 from rltune.runs.directory import RunDir
 from rltune.samplers.proposer import open_study

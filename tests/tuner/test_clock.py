@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import rltune
+from rltune.analysis.summary import Summary
 from rltune.common.formats import rung_at
 from rltune.objectives.seeds import make_plan
 from rltune.reporting.figures import stopping
@@ -14,7 +15,6 @@ from rltune.runs.search_spec import SearchSpec
 from rltune.samplers.proposer import open_study
 from rltune.schedulers.registry import make_scheduler
 from rltune.schedulers.resource import Clock
-from rltune.summary import Summary
 from searching import search
 
 # Each of 90 updates takes a hundredth of a second or nothing; the slow ones are better.

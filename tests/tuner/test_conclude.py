@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rltune.agents.errors import UserError
+from rltune.analysis.show import show
+from rltune.analysis.summary import Summary
 from rltune.answer.conclude import conclude
 from rltune.answer.tournament import write_scores
 from rltune.backends.registry import config_class
@@ -22,9 +24,7 @@ from rltune.runs.directory import RunDir
 from rltune.runs.trials_table import TrialsTable
 from rltune.samplers.proposer import open_study
 from rltune.search import Search, full_config, starts
-from rltune.show import show
 from rltune.space.space import Space
-from rltune.summary import Summary
 from rltune.tracking import outcome
 
 NAN = math.nan

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import rltune
-from rltune.replayed_sampler import proposed_again
+from rltune.analysis.replay_sampler import proposed_again
 from rltune.runs.history import HistoryWriter
 from rltune.study.database import Database
 

@@ -19,16 +19,16 @@ import rltune
 import yaml
 from rich.console import Console
 from rltune.agents.errors import UserError
+from rltune.analysis.importance.design import read_factors
+from rltune.analysis.importance.fanova import Column, Design, Forest, effect
+from rltune.analysis.importance.importances import COLUMNS, MIN_TRIALS, needs
+from rltune.analysis.importance.rows import Row, interval
+from rltune.analysis.importance.shuffled_trials import ShuffledTrials
+from rltune.analysis.importance.text import show_importances
 from rltune.cli import main
-from rltune.factors import read_factors
-from rltune.fanova import Column, Design, Forest, effect
-from rltune.importance import COLUMNS, MIN_TRIALS, needs
-from rltune.importance_rows import Row, interval
-from rltune.importance_text import show_importances
 from rltune.results import Run
 from rltune.runs.directory import RunDir
 from rltune.runs.trials_table import write_trials
-from rltune.shuffled_trials import ShuffledTrials
 
 Config = dict[str, Any]
 NUMBERS = {f"x{i}": {"uniform": [0.0, 1.0]} for i in range(4)}
@@ -135,7 +135,7 @@ def test_intervals_hold_the_true_indices_of_the_ishigami_function() -> None:
 
 
 def analyse(design: Design, seed: int) -> ShuffledTrials:
-    from rltune.factors import Factors
+    from rltune.analysis.importance.design import Factors
 
     return ShuffledTrials(Factors(design, None, [], 1.0, []), samples=300, seed=seed)
 

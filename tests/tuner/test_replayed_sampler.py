@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import rltune
+from rltune.analysis.replay_sampler import BEST, proposed_again
 from rltune.cli import main
-from rltune.replayed_sampler import BEST, proposed_again
 from searching import search
 
 MIXED: dict[str, Any] = {

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import rltune
 from matplotlib.figure import Figure
+from rltune.analysis.summary import Summary
 from rltune.answer.front import Front, Member
 from rltune.answer.model import Circumstances, Finalist
 from rltune.answer.ranking import build_answer
@@ -31,7 +32,6 @@ from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.trials_table import write_trials
 from rltune.stats.estimates import Estimate
-from rltune.summary import Summary
 
 SPACE = {
     "learning_rate": {"log": [1e-5, 1e-2]},

@@ -10,13 +10,13 @@ import sys
 import pytest
 from rich.console import Console
 from rltune.agents.errors import UserError
+from rltune.analysis.show import _dimension, show
 from rltune.answer.model import Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.cli import main
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.trials_table import write_trials
-from rltune.show import _dimension, show
 
 SPEC = {
     "agent": "ppo",

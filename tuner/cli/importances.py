@@ -45,7 +45,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.cli.flags import reject_extra
 
     reject_extra(args, extra)
-    from rltune.importance import METHODS, importances, write
+    from rltune.analysis.importance.importances import METHODS, importances, write
     from rltune.runs.reader import read_run
 
     run = read_run(args.run)
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         table = json.loads(frame.to_json(orient="records"))  # NaN becomes null
         print(json.dumps({"run": run.name, **frame.attrs, "importances": table}, indent=2))
     else:
-        from rltune.importance_text import show_importances
+        from rltune.analysis.importance.text import show_importances
 
         show_importances(run, frame, plain=args.plain)
     return 0

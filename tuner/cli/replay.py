@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rltune.replayed import Fate, Replay
-    from rltune.replayed_sampler import SamplerReplay
+    from rltune.analysis.replay_sampler import SamplerReplay
+    from rltune.analysis.replay_scheduler import Fate, Replay
 
 REPLAY_HELP = """\
 Say what another scheduler, or another sampler, would have done with a search, from its recorded
@@ -60,8 +60,8 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Replay the search and print what differs."""
     from rltune.agents.errors import UserError
+    from rltune.analysis.replay_scheduler import replay
     from rltune.cli.flags import parse_mapping, reject_extra
-    from rltune.replayed import replay
     from rltune.runs.reader import read_run
 
     reject_extra(args, extra)
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     of_scheduler, of_sampler = options.values()
     result: dict[str, Any]
     if args.sampler is not None:
-        from rltune.replayed_sampler import replay_sampler
+        from rltune.analysis.replay_sampler import replay_sampler
 
         ordered = replay_sampler(
             args.run,
@@ -91,7 +91,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         result, lines = replayed.to_dict(), _lines(replayed)
         own = args.scheduler is None and of_scheduler is None
         if own and run.rundir.study_path.exists():
-            from rltune.replayed_sampler import proposed_again
+            from rltune.analysis.replay_sampler import proposed_again
 
             again, of = proposed_again(run)
             result["proposed_again"], result["proposals"] = again, of

@@ -437,7 +437,7 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _report(result: SearchResult) -> int:
-    from rltune.show import show
+    from rltune.analysis.show import show
 
     if result.interrupted:
         print(f"Stopped. Nothing is lost; go on with: rltune resume {result.path}", file=sys.stderr)

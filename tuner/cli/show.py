@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the run."""
     reject_extra(args, extra)
-    from rltune.show import show, show_learning_front
+    from rltune.analysis.show import show, show_learning_front
 
     if args.against is not None:
         show_learning_front(args.run, args.against, as_json=args.json, plain=args.plain)

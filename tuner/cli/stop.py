@@ -40,11 +40,11 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Ask the process that drives the search to stop something."""
     from rltune.agents.errors import storage_error
+    from rltune.analysis.summary import Summary
     from rltune.cli.flags import reject_extra
     from rltune.runs.directory import RunDir
     from rltune.runs.reader import RunReader
     from rltune.runs.stop_requests import StopRequests
-    from rltune.summary import Summary
 
     reject_extra(args, extra)
     if args.address is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from rltune.agents.envs.suite import Scale, known_scale, parse_suite
 from rltune.agents.errors import UserError
+from rltune.analysis.summary import json_dict
 from rltune.comparing.entries import Entry, Runs, collect
 from rltune.comparing.trainings import EVALUATION
 from rltune.objectives.metrics import DEFAULT, parse_objective
@@ -32,7 +33,6 @@ from rltune.stats.estimates import (
     p_value_better,
     significance,
 )
-from rltune.summary import json_dict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import Scale, is_suite, parse_suite
 from rltune.agents.errors import UserError
+from rltune.analysis.summary import Summary
 from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
 from rltune.objectives.metrics import DEFAULT, METRIC
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
-from rltune.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd

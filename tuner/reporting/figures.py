@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rltune.analysis.summary import Summary
 from rltune.common.formats import count, duration, plural, score
 from rltune.reporting.charts import (
     BLUE,
@@ -33,7 +34,6 @@ from rltune.reporting.pieces import (
 )
 from rltune.stats import pareto
 from rltune.stats.estimates import Estimate
-from rltune.summary import Summary
 
 MOST_CURVES = 300  # of trials, in one chart
 

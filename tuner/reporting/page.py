@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from rltune.analysis.summary import Summary
 from rltune.answer.front import Front
 from rltune.answer.model import Answer
 from rltune.answer.sentences import gain_interval
@@ -16,7 +17,6 @@ from rltune.common.formats import count, duration, gain, interval, plural, point
 from rltune.common.version import __version__
 from rltune.reporting.charts import LIGHTER, Chart
 from rltune.reporting.clip import embedded as embedded_clip
-from rltune.summary import Summary
 
 STATES = {"COMPLETE": "whole budget", "PRUNED": "stopped early", "FAIL": "failed",
           "RUNNING": "running", "WAITING": "waiting"}  # fmt: skip

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rltune.agents.schedules import first_value
+from rltune.analysis.importance.importances import TITLES
+from rltune.analysis.summary import Summary
 from rltune.common.formats import plural, setting
-from rltune.importance import TITLES
 from rltune.reporting.charts import (
     BLUE,
     GREY,
@@ -25,7 +26,6 @@ from rltune.reporting.charts import (
 from rltune.reporting.optuna_chart import OptunaChart
 from rltune.reporting.parallel import Axis, ParallelChart, round_ticks
 from rltune.reporting.pieces import cut_off, objective_name, points_of, valued
-from rltune.summary import Summary
 
 MOST_COMPARED = 3  # parameters in charts of pairs
 MOST_PAIRED = 300  # trials in them: a thousand are dots upon dots

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from rltune.analysis.summary import Summary
 from rltune.common.formats import count, plural, score
 from rltune.reporting.charts import BLUE, GREY, Panel, Series
 from rltune.stats.estimates import FEW_RUNS, Estimate, bootstrap_interval, far_below, iqm
-from rltune.summary import Summary
 
 Array = npt.NDArray[np.float64]
 MOST_POINTS = 60  # of a curve: each has a bootstrap of its own

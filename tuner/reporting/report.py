@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rltune import importance
 from rltune.agents.errors import UserError, storage_error
+from rltune.analysis.importance import importances
+from rltune.analysis.summary import Summary
 from rltune.common.files import atomic_write
 from rltune.reporting import clip, figures, page
 from rltune.reporting.page import Page
 from rltune.runs.reader import read_run
-from rltune.summary import Summary
 
 
 def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
@@ -28,7 +28,7 @@ def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
     """
     summary = Summary(read_run(path))
     if summary.kind == "search" and summary.importances is not None:
-        importance.write(summary.run, summary.importances)
+        importances.write(summary.run, summary.importances)
     return write(
         page.of_run(summary, figures.charts(summary)), summary.path / "report", pictures=pictures
     )

@@ -18,7 +18,7 @@ from optuna.distributions import (
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.study import StudyDirection
 from optuna.trial import create_trial
-from rltune.fanova import Design
+from rltune.analysis.importance.fanova import Design
 from rltune.samplers.views import View
 
 BEST = 0.1  # of the trials are the best ones, but

@@ -115,7 +115,7 @@ class Summary:
         """Which parameters mattered; None while the search is under way, or has found nothing."""
         if self.status != "finished" or not len(self.trials):
             return None
-        from rltune.importance import importances
+        from rltune.analysis.importance.importances import importances
 
         return importances(self.run)
 

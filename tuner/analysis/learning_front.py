@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
+from rltune.analysis.replay_scheduler import reports
 from rltune.objectives.goals import STEPS
 from rltune.objectives.metrics import metric_of, objective_of
-from rltune.replayed import reports
 from rltune.runs.search_spec import SearchSpec
 from rltune.stats.estimates import bootstrap_interval, iqm
 

@@ -20,8 +20,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
+from rltune.analysis.replay_scheduler import reports, searched
 from rltune.common.reading import reading
-from rltune.replayed import reports, searched
 from rltune.runs.reader import RunReader
 from rltune.samplers.earlier_runs import take_over
 from rltune.samplers.proposer import Proposer

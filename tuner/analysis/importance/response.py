@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.fanova import Array, Column
+from rltune.analysis.importance.fanova import Array, Column
 
 MAX_STEPS = 20  # of the optimiser of the length scales
 NEVER = np.inf  # the length scale of a column without influence

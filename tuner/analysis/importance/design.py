@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rltune.analysis.importance.fanova import N_CELLS, Array, Column, Design
+from rltune.analysis.importance.response import Values
 from rltune.common.formats import plural, score
 from rltune.common.reading import reading
-from rltune.fanova import N_CELLS, Array, Column, Design
-from rltune.response import Values
 from rltune.runs.trials_table import as_text
 from rltune.space.dimensions import same
 from rltune.space.space import Space

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from rltune.fanova import Array
+from rltune.analysis.importance.fanova import Array
 
 MIN_ACTIVE = 10  # trials that have a conditional parameter; fewer say nothing about it
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from rltune.factors import Factors
-from rltune.fanova import Array, Column
-from rltune.importance_rows import MIN_ACTIVE, Row, interval, share, unknown
-from rltune.response import NEVER, Process, Response, Scales, Values, normal
+from rltune.analysis.importance.design import Factors
+from rltune.analysis.importance.fanova import Array, Column
+from rltune.analysis.importance.response import NEVER, Process, Response, Scales, Values, normal
+from rltune.analysis.importance.rows import MIN_ACTIVE, Row, interval, share, unknown
 
 METHODS = ("fanova", "permutation", "ped-anova")
 N_PLACES = 10  # of a continuous column, where the model is asked

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.common.formats import plural
+from rltune.common.terminal import WIDEST
 from rltune.runs.reader import RunReader
-from rltune.show import WIDEST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ MEANINGS = {
 def show_importances(
     run: RunReader, frame: pd.DataFrame, *, plain: bool = False, console: Console | None = None
 ) -> None:
-    """Print the table of `importance.importances`; ``plain`` without colours."""
+    """Print the table of `importances.importances`; ``plain`` without colours."""
     console = console or Console(color_system=None if plain else "auto", highlight=False)
     console.width = min(console.width, WIDEST)
     spec = run.spec

@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+from rltune.analysis.learning_front import learning_front
+from rltune.analysis.summary import Summary
 from rltune.answer.model import Answer
-from rltune.anytime import learning_front
 from rltune.common.formats import count, duration, interval, plural, points, score, setting
+from rltune.common.terminal import Sheet, make_console, plain_table
 from rltune.runs.reader import read_run
 from rltune.stats.estimates import FEW_RUNS
-from rltune.summary import Summary
 
 if TYPE_CHECKING:
     from rltune.answer.front import Front
 
 TOO_FEW = f"With fewer than {FEW_RUNS} seeds there is no interval: these are the scores."
-WIDEST = 100  # sentences on longer lines are hard to read
 STATES = {
     "COMPLETE": ("finished", "green"),
     "PRUNED": ("stopped early", "yellow"),
@@ -58,13 +57,6 @@ def show(
         _Search(summary, console).show()
 
 
-def make_console(plain: bool = False) -> Console:
-    """Return a console that is no wider than sentences can be read; ``plain`` without colours."""
-    console = Console(color_system=None if plain else "auto", highlight=False)
-    console.width = min(console.width, WIDEST)
-    return console
-
-
 def show_learning_front(
     path: str | os.PathLike[str], against: str, *, as_json: bool = False, plain: bool = False
 ) -> None:
@@ -89,33 +81,6 @@ def show_learning_front(
         table.add_row(*cells, test, str(row["seeds"]))
     console.print(table)
     console.print(Text("Chosen for these values on tuning seeds: expect less on others.", "yellow"))
-
-
-class Sheet:
-    """A page of titled sections in the terminal."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def section(self, name: str, note: str = "") -> None:
-        """Print the title of a section."""
-        self.print("")
-        self.print(Text.assemble((name, "bold"), (f"   {note}" if note else "", "dim")))
-
-    def line(self, content: str | Text | Table) -> None:
-        """Print a sentence or a table below a section's title."""
-        self.print(content, indent=2)
-
-    def print(self, content: str | Text | Table, indent: int = 0) -> None:
-        """Print, folded to the width, without blanks at the ends of the lines."""
-        content = Text(content) if isinstance(content, str) else content
-        options = self.console.options.update_width(self.console.width - indent)
-        for segments in self.console.render_lines(content, options, pad=False):
-            line = Text(" " * indent)
-            for segment in segments:
-                line.append(segment.text, segment.style)
-            line.rstrip()
-            self.console.print(line, soft_wrap=True)
 
 
 class _Page(Sheet):
@@ -387,16 +352,6 @@ class _Training(_Page):
             for name, value in config.items():
                 table.add_row(name, setting(value))
             self.line(table)
-
-
-def plain_table(*columns: str, numbers_from: int = 99) -> Table:
-    """Return a table without lines; the columns from ``numbers_from`` on are aligned right."""
-    table = Table(
-        box=None, show_header=any(columns), header_style="dim", padding=(0, 2, 0, 0), pad_edge=False
-    )
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=True)
-    return table
 
 
 def _dimension(values: Mapping[str, Any] | None) -> str:

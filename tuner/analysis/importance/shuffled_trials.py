@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from rltune.factors import Factors
-from rltune.fanova import Array, Design, Effect, Forest, effect
-from rltune.importance_rows import MIN_ACTIVE, Row, interval, share, unknown
-from rltune.ped_anova import Divergence
+from rltune.analysis.importance.design import Factors
+from rltune.analysis.importance.fanova import Array, Design, Effect, Forest, effect
+from rltune.analysis.importance.ped_anova import Divergence
+from rltune.analysis.importance.rows import MIN_ACTIVE, Row, interval, share, unknown
 
 SHUFFLES = 30  # a parameter without influence exceeds them all in 1 of 31 searches
 PED_SAMPLES = 100  # of its bootstrap at most; an evaluation takes milliseconds

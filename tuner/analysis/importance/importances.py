@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 from rltune.agents.errors import UserError
 from rltune.agents.errors import unknown as unknown_name
-from rltune.chosen_trials import ChosenTrials
+from rltune.analysis.importance.chosen_trials import ChosenTrials
+from rltune.analysis.importance.design import Factors, read_factors
+from rltune.analysis.importance.rows import Row, unknown
+from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.common.formats import plural
-from rltune.factors import Factors, read_factors
-from rltune.importance_rows import Row, unknown
 from rltune.runs.reader import RunReader, read_run
-from rltune.shuffled_trials import ShuffledTrials
 from threadpoolctl import threadpool_limits
 
 METHODS = ("fanova", "ped-anova", "permutation")

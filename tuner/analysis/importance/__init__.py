@@ -1,0 +1,1 @@
+"""Importances of hyperparameters, with their error."""
