@@ -159,7 +159,7 @@ def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
     import torch
     from rltune.agents.config import config_dict, make_config
     from rltune.agents.registry import agent_class
-    from rltune.sb3 import arguments, look_at, translate
+    from rltune.exporting.sb3_words import arguments, look_at, translate
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
     from rltune.evaluation import evaluate, play
-    from rltune.exported import export
+    from rltune.exporting.export import export
     from rltune.policy import Policy, load
     from rltune.presets import preset
     from rltune.reporting.report import report
@@ -71,7 +71,7 @@ _HOMES = {
     "UserError": ("rltune.agents.errors", "UserError"),
     "compare": ("rltune.comparing.comparison", "compare"),
     "evaluate": ("rltune.evaluation", "evaluate"),
-    "export": ("rltune.exported", "export"),
+    "export": ("rltune.exporting.export", "export"),
     "importances": ("rltune.analysis.importance.importances", "importances"),
     "load": ("rltune.policy", "load"),
     "open": ("rltune.results", "open_run"),

@@ -17,7 +17,7 @@ from rltune.answer.tournament import write_scores
 from rltune.backends.registry import config_class
 from rltune.cli import main
 from rltune.cli.run import _report
-from rltune.exported import export
+from rltune.exporting.export import export
 from rltune.reporting.page import of_run
 from rltune.results import Run, SearchResult
 from rltune.runs.directory import RunDir

@@ -20,7 +20,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import value_at
-from rltune.sb3 import AGENTS, EnvFacts, translate, updates, without_equal
+from rltune.exporting.sb3_words import AGENTS, EnvFacts, translate, updates, without_equal
 from torch import nn
 
 VECTORS = EnvFacts(images=False, atari=False, box_actions=True, discrete_actions=False)

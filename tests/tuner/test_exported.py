@@ -19,7 +19,8 @@ import yaml
 from exporting import training
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from rltune.exported import FORMATS, exportable
+from rltune.exporting.export import FORMATS
+from rltune.exporting.exportable import exportable
 from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 from rltune.study.lineage import lineage

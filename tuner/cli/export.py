@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Export."""
     reject_extra(args, extra)
-    from rltune.exported import export
+    from rltune.exporting.export import export
 
     text = export(args.run, args.to, args.trial, args.own_code)
     if args.output is None:

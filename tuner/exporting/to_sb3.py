@@ -11,8 +11,8 @@ from rltune.agents.envs.make import find_spec, is_own, split_limit
 from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
-from rltune.exported import Exportable, commented
-from rltune.sb3 import AGENTS, NOISES, Code, Translation, look_at, translate
+from rltune.exporting.exportable import Exportable, commented
+from rltune.exporting.sb3_words import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.training_loop import TrainSpec
 
 Wrapper = tuple[str, dict[str, Any]]

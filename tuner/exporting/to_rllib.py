@@ -19,9 +19,9 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
 from rltune.backends.names import RLLIB
-from rltune.export_sb3 import check_known, python
-from rltune.exported import Exportable, commented
-from rltune.sb3 import Code, EnvFacts, look_at
+from rltune.exporting.exportable import Exportable, commented
+from rltune.exporting.sb3_words import Code, EnvFacts, look_at
+from rltune.exporting.to_sb3 import check_known, python
 from rltune.training_loop import TrainSpec
 
 Config = Mapping[str, Any]

@@ -1,24 +1,15 @@
-"""The winner of a search, another trial of it or a training, as something that others can use.
-
-`rltune export` writes what trains it again: with rltune, rl-zoo3, Stable-Baselines3, CleanRL or
-RLlib. Reads the run directory alone; no path of the machine and no secret comes out.
-"""
+"""The exportable configuration: which one of a run, with its score and where it came from."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import json
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import yaml
 from rltune.agents.config import config_dict, make_config
-from rltune.agents.envs.suite import is_suite
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
 from rltune.analysis.summary import Summary, cell_value
 from rltune.answer.front import Member, seed_of
 from rltune.answer.model import Ranked
@@ -30,8 +21,6 @@ from rltune.common.version import __version__
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
-from rltune.runs.train_spec import retrain_command
-from rltune.space.recipes import KEYS
 from rltune.space.surroundings import split
 from rltune.stats.estimates import FEW_RUNS, Estimate
 from rltune.study.lineage import lineage
@@ -39,8 +28,6 @@ from rltune.training_loop import TrainSpec
 
 if TYPE_CHECKING:
     from rltune.study.records import TrialRecord
-
-STDIN = "/dev/stdin"  # takes a schedule along in the command, without a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,66 +50,6 @@ class Exportable:
         """Where it comes from, as lines of a comment."""
         what = f"{self.spec.agent} on {self.spec.env}: {self.origin}"
         return [what, *([self.score] if self.score else []), f"exported by rltune {__version__}"]
-
-
-def export(
-    run: str | os.PathLike[str] | RunReader,
-    to: str = "rltune",
-    trial: int | None = None,
-    own_code: bool = False,
-) -> str:
-    """Return the winner, or another trial, or a training's configuration, in the words of others.
-
-    Args:
-        run: the run directory, its name, or latest
-        to: "rltune", "yaml", "json", "zoo", "sb3", "cleanrl" or "rllib"
-        trial: of a search; None: the winner
-        own_code: whether an environment of the user's own may be imported, which the words of
-            others need; a run directory may come from anybody
-
-    Raises:
-        UserError: nothing to export yet, no such trial or format, or no equal for what it uses.
-    """
-    if to not in FORMATS:
-        raise unknown("format", to, FORMATS, "--to")
-    path = getattr(run, "path", run)
-    found = exportable(RunDir.open(cast("str | os.PathLike[str]", path)), trial)
-    if to not in _ANY:
-        _check_simple(found.spec, to)
-        if ":" in found.spec.env and not own_code:
-            raise UserError(
-                f"--to {to} has to make the environment {found.spec.env!r}, and what only reads a "
-                "run imports no code that it names; --own-code allows it."
-            )
-    module, name = FORMATS[to]
-    render: Callable[[Exportable], str] = getattr(importlib.import_module(module), name)
-    return render(found)
-
-
-_ANY = ("rltune", "yaml", "json")
-FORMATS = {
-    "rltune": ("rltune.exported", "as_command"),
-    "yaml": ("rltune.exported", "as_yaml"),
-    "json": ("rltune.exported", "as_json"),
-    "zoo": ("rltune.export_sb3", "as_zoo"),
-    "sb3": ("rltune.export_sb3", "as_sb3"),
-    "cleanrl": ("rltune.export_cleanrl", "as_cleanrl"),
-    "rllib": ("rltune.export_rllib", "as_rllib"),
-}
-
-
-def _check_simple(spec: TrainSpec, to: str) -> None:
-    """Raise for what only rltune itself can repeat."""
-    instead = f"--to {to} can't say; --to {', '.join(_ANY[:-1])} or {_ANY[-1]} can."
-    if is_suite(spec.env):
-        raise UserError(f"this run has several environments at once, which {instead}")
-    if spec.weights:
-        raise UserError(f"this training starts from weights, which {instead}")
-    if spec.schedule:
-        raise UserError(f"its hyperparameters change as it trains, which {instead}")
-
-
-# ------------------------------------------------------------------------------ from the directory
 
 
 def exportable(run: RunDir, trial: int | None = None) -> Exportable:
@@ -290,54 +217,7 @@ def _list(cell: object) -> list[dict[str, Any]]:
     return value if isinstance(value, list) else []
 
 
-# --------------------------------------------------------------------------------------- our words
-
-
 def commented(lines: list[str]) -> str:
     """Return lines as comments of a shell script, of Python or of YAML."""
     # A name with a line break in it would be no comment any more.
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
-
-
-def as_command(found: Exportable) -> str:
-    """Return the command that trains it again, bit for bit on a CPU."""
-    spec = found.spec
-    known = not is_own(spec.agent)
-    defaults = config_dict(make_config(config_class(spec.agent), {})) if known else {}
-    command = retrain_command(
-        spec.agent,
-        spec.env,
-        spec.total_timesteps,
-        spec.config,
-        defaults,
-        spec.seed,
-        STDIN if spec.schedule else "[]",
-        env_kwargs=spec.env_kwargs,
-        controls=spec.controls,
-        evaluation={
-            "eval_freq": spec.eval_freq,
-            "eval_episodes": spec.eval_episodes,
-            "eval_mode": spec.eval_mode,
-        },
-        weights=spec.weights,
-    )
-    if spec.schedule:
-        changes = "".join(f"- {json.dumps(change)}\n" for change in spec.schedule)
-        command += f" <<'SCHEDULE'\n{changes}SCHEDULE"
-    return commented(found.header) + command + "\n"
-
-
-def as_yaml(found: Exportable) -> str:
-    """Return what `rltune train --config` reads, and the `start` of a search space."""
-    text: str = yaml.safe_dump(_words(found.spec), sort_keys=False, allow_unicode=True, width=100)
-    return commented(found.header) + text
-
-
-def as_json(found: Exportable) -> str:
-    """Return the same for programs."""
-    return json.dumps({"about": found.header, **_words(found.spec)}, indent=2) + "\n"
-
-
-def _words(spec: TrainSpec) -> dict[str, Any]:
-    values = {**dataclasses.asdict(spec), "budget": spec.total_timesteps}
-    return {name: values[name] for name in KEYS if values[name] or name in ("seed", "config")}

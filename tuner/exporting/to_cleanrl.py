@@ -16,9 +16,9 @@ from rltune.agents.envs.make import is_own
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import is_schedule, parse_schedule
-from rltune.export_sb3 import check_known
-from rltune.exported import Exportable, commented
-from rltune.sb3 import EnvFacts, look_at
+from rltune.exporting.exportable import Exportable, commented
+from rltune.exporting.sb3_words import EnvFacts, look_at
+from rltune.exporting.to_sb3 import check_known
 
 Config = Mapping[str, Any]
 Flags = dict[str, Any]  # True and False become --flag and --no-flag

@@ -1,0 +1,1 @@
+"""Exports: a configuration for rltune, Stable-Baselines3, CleanRL and RLlib."""
