@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
     from rltune.runs.stop_requests import StopRequests
     from rltune.schedulers.base import Scheduler
-    from rltune.search_view import SearchView
+    from rltune.screen.view import SearchView
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
     from rltune.tracking import Tracker

@@ -424,7 +424,7 @@ def drive(
     )
     from rltune.schedulers.resource import Clock
     from rltune.screen import LiveScreen
-    from rltune.search_view import SearchView
+    from rltune.screen.view import SearchView
     from rltune.study.optuna_log import silent_log
     from rltune.tracking import Tracker
 

@@ -17,8 +17,8 @@ from rltune.runs.search_spec import SearchSpec
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import open_study
 from rltune.schedulers.registry import make_population, rungs_of
+from rltune.screen.view import SearchView
 from rltune.search import Search, starts
-from rltune.search_view import SearchView
 from rltune.space.space import Space
 from rltune.tracking import Tracker
 

@@ -19,7 +19,7 @@ from rltune.runs.history import HistoryWriter
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import MAX_REFUSALS, open_study
 from rltune.schedulers.registry import make_scheduler
-from rltune.search_view import SearchView
+from rltune.screen.view import SearchView
 from rltune.space.space import Space
 from rltune.study.records import Start
 from rltune.tracking import Tracker

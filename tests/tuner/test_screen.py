@@ -21,7 +21,7 @@ from rltune.schedulers.base import Rung
 from rltune.screen import LiveScreen, SearchScreen, live
 from rltune.screen.drawing import BARS, sparkline
 from rltune.screen.load import Meter
-from rltune.search_view import SearchView
+from rltune.screen.view import SearchView
 
 CONFIG = {"learning_rate": 0.00103234, "gamma": 0.99973, "n_steps": 32, "net_arch": [64, 64]}
 

@@ -24,7 +24,7 @@ from rltune.screen.drawing import curve, steps
 from rltune.screen.load import LITTLE_DISK, Meter
 from rltune.screen.pages import Pages
 from rltune.screen.terminal import Keyboard, keys
-from rltune.search_view import SearchView
+from rltune.screen.view import SearchView
 
 CONFIG = {f"option_{i}": i for i in range(30)} | {"learning_rate": 0.001}
 

@@ -15,7 +15,7 @@ from rltune.screen.drawing import rendered
 from rltune.screen.load import Meter
 from rltune.screen.pages import Pages, Stop
 from rltune.screen.terminal import Keyboard
-from rltune.search_view import SearchView
+from rltune.screen.view import SearchView
 
 REFRESH = 0.25  # seconds between two frames
 HEARTBEAT = 30.0  # seconds between two plain lines when nothing happens

@@ -21,9 +21,9 @@ from rltune.screen.drawing import (
 from rltune.screen.help_page import help_lines
 from rltune.screen.load import Meter
 from rltune.screen.search_page import Key, SearchScreen, selectable
+from rltune.screen.trainings import Training
 from rltune.screen.trial_page import trial_lines
-from rltune.search_view import SearchView
-from rltune.training import Training
+from rltune.screen.view import SearchView
 
 Stop = Callable[[int | None], None]  # takes a trial; None: the search
 

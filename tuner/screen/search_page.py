@@ -33,8 +33,8 @@ from rltune.screen.drawing import (
     wrapped,
 )
 from rltune.screen.load import Meter
-from rltune.search_view import SearchView
-from rltune.training import Training
+from rltune.screen.trainings import Training
+from rltune.screen.view import SearchView
 
 WIDEST = 132  # a screen wider than this only pulls apart what belongs together
 SETTINGS_ROWS = 3

@@ -29,8 +29,8 @@ from rltune.screen.drawing import (
 from rltune.screen.search_page import OUTCOMES, WIDEST, run_name, why
 
 if TYPE_CHECKING:
-    from rltune.search_view import SearchView
-    from rltune.training import Training
+    from rltune.screen.trainings import Training
+    from rltune.screen.view import SearchView
 
 HIGHEST = 10  # rows of the curve
 AXIS = 9  # columns of its scale

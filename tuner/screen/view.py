@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.common.formats import count, duration, plural, score
 from rltune.planning.deadlines import TournamentTime
-from rltune.training import Pace, Training
+from rltune.screen.trainings import Pace, Training
 
 if TYPE_CHECKING:
     from rltune.schedulers.base import Place, Rung
