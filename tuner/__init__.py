@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from rltune.analysis.replay_scheduler import replay
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
-    from rltune.evaluation import evaluate, play
     from rltune.exporting.export import export
-    from rltune.policy import Policy, load
-    from rltune.presets import preset
     from rltune.reporting.report import report
     from rltune.results import Run, SearchResult
     from rltune.results import open_run as open
     from rltune.search import Search, resume
     from rltune.space.space import Space
-    from rltune.train_request import train
-    from rltune.training_loop import TrainResult, resume_training
+    from rltune.training.evaluation import evaluate, play
+    from rltune.training.policy import Policy, load
+    from rltune.training.presets import preset
+    from rltune.training.request import train
+    from rltune.training.train import TrainResult, resume_training
 
 __all__ = [
     "Policy",
@@ -62,28 +62,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Policy": ("rltune.policy", "Policy"),
+    "Policy": ("rltune.training.policy", "Policy"),
     "Run": ("rltune.results", "Run"),
     "Search": ("rltune.search", "Search"),
     "SearchResult": ("rltune.results", "SearchResult"),
     "Space": ("rltune.space.space", "Space"),
-    "TrainResult": ("rltune.training_loop", "TrainResult"),
+    "TrainResult": ("rltune.training.train", "TrainResult"),
     "UserError": ("rltune.agents.errors", "UserError"),
     "compare": ("rltune.comparing.comparison", "compare"),
-    "evaluate": ("rltune.evaluation", "evaluate"),
+    "evaluate": ("rltune.training.evaluation", "evaluate"),
     "export": ("rltune.exporting.export", "export"),
     "importances": ("rltune.analysis.importance.importances", "importances"),
-    "load": ("rltune.policy", "load"),
+    "load": ("rltune.training.policy", "load"),
     "open": ("rltune.results", "open_run"),
-    "play": ("rltune.evaluation", "play"),
+    "play": ("rltune.training.evaluation", "play"),
     "plot_history": ("rltune.comparing.figures", "plot_history"),
-    "preset": ("rltune.presets", "preset"),
+    "preset": ("rltune.training.presets", "preset"),
     "replay": ("rltune.analysis.replay_scheduler", "replay"),
     "replay_sampler": ("rltune.analysis.replay_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search", "resume"),
-    "resume_training": ("rltune.training_loop", "resume_training"),
-    "train": ("rltune.train_request", "train"),
+    "resume_training": ("rltune.training.train", "resume_training"),
+    "train": ("rltune.training.request", "train"),
 }
 
 

@@ -13,8 +13,8 @@ from rltune.runs.reader import RunReader
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rltune.policy import Policy
     from rltune.reporting.charts import Chart
+    from rltune.training.policy import Policy
 
 
 class Run(RunReader):
@@ -29,7 +29,7 @@ class Run(RunReader):
         device: str = "auto",
     ) -> Policy:
         """Return what the run has learned, to act with; see `rltune.load`."""
-        from rltune.policy import load
+        from rltune.training.policy import load
 
         return load(self.path, best=best, trial=trial, env=env, device=device)
 

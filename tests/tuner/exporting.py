@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.runs.directory import RunDir
-from rltune.training_loop import TrainSpec
+from rltune.runs.train_spec import TrainSpec
 
 
 def training(folder: Path, agent: str, env: str, config: dict[str, Any], **others: Any) -> Path:

@@ -13,8 +13,7 @@ from rltune.agents.config import OnPolicyConfig, config_dict, make_config
 from rltune.answer.model import Answer, Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.runs.search_spec import SearchSpec
-from rltune.runs.train_spec import retrain_command
-from rltune.training_loop import TrainSpec
+from rltune.runs.train_spec import TrainSpec, retrain_command
 
 GOOD = Circumstances(full_budget_trials=20, sampled_trials=30, startup_trials=10, sampler="tpe")
 

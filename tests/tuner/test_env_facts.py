@@ -46,7 +46,9 @@ def test_facts_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_pictures_and_no_limit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rltune.env_facts.agent_names", lambda: ["ppo"])  # each takes a second
+    monkeypatch.setattr(
+        "rltune.training.env_facts.agent_names", lambda: ["ppo"]
+    )  # each takes a second
     assert main(["env", "toy_envs:Picture"]) == 0
     said = capsys.readouterr().out
     assert "agents see      an image of 1x36x36 (channels, height, width)" in said

@@ -8,7 +8,7 @@ import pytest
 import rltune
 from rltune.cli import main
 from rltune.planning.evaluations import SHARE, affordable, explained, longest_episode
-from rltune.train_request import training_spec
+from rltune.training.request import training_spec
 
 
 @pytest.mark.parametrize("env_steps", [1, 300, 3_000, 20_000, 100_000, 1_000_000])

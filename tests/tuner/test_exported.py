@@ -24,7 +24,7 @@ from rltune.exporting.exportable import exportable
 from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 from rltune.study.lineage import lineage
-from rltune.train_request import read_training
+from rltune.training.request import read_training
 from searching import POPULATION
 from serial import Serial
 

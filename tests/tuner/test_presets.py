@@ -12,9 +12,9 @@ from rltune.agents.config import make_config
 from rltune.agents.envs.vector import make_env
 from rltune.agents.errors import UserError
 from rltune.agents.registry import BUILTIN, agent_class
-from rltune.presets import presets
 from rltune.runs.directory import RunDir
 from rltune.space.space import Space
+from rltune.training.presets import presets
 
 SMALL = ("CartPole-v1", "Acrobot-v1")  # for the presets of any environment
 ALL = [

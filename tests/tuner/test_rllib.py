@@ -29,7 +29,7 @@ from rltune.backends.registry import agent_type, config_class
 from rltune.backends.rllib.agent import RLlibAgent
 from rltune.backends.rllib.config import NAMES
 from rltune.backends.rllib.internals import _is_sound, _learner, _replay
-from rltune.policy import Policy
+from rltune.training.policy import Policy
 
 SMALL: dict[str, Any] = {
     "learning_rate": 1e-3,

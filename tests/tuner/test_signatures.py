@@ -9,7 +9,7 @@ from dataclasses import fields
 import rltune
 from rltune.agents.loop.controls import Controls
 from rltune.runs.search_spec import SearchSpec
-from rltune.training_loop import TrainSpec
+from rltune.runs.train_spec import TrainSpec
 
 
 def test_the_package_shows_its_public_names() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import rltune
-from rltune import train_request
 from rltune.cli import main
 from rltune.runs.directory import RunDir
-from rltune.training_loop import TrainResult, TrainSpec
+from rltune.runs.train_spec import TrainSpec
+from rltune.training import request
+from rltune.training.train import TrainResult
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[TrainSpec]:
         specs.append(spec)
         return TrainResult(Path("runs/x"), 1, 1.0, None, None, None, 0, None, None, False)
 
-    monkeypatch.setattr(train_request, "train_spec", train)
-    monkeypatch.setattr("rltune.training_loop.train", train)
+    monkeypatch.setattr(request, "train_spec", train)
+    monkeypatch.setattr("rltune.training.train.train", train)
     return specs
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import rltune
 import torch
-from rltune import training_loop as train_module
 from rltune.agents import Agent
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import config_dict, make_config
@@ -21,7 +20,9 @@ from rltune.agents.errors import UserError
 from rltune.cli import main, make_parser
 from rltune.runs.directory import RunDir
 from rltune.runs.history import read_episodes, read_history
-from rltune.training_loop import TrainSpec, resume_training, train
+from rltune.runs.train_spec import TrainSpec
+from rltune.training import train as train_module
+from rltune.training.train import resume_training, train
 
 TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_arch": [8]}
 

@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the facts."""
     reject_extra(args, extra)
-    from rltune.env_facts import env_facts, fact_lines
+    from rltune.training.env_facts import env_facts, fact_lines
 
     kwargs = parse_mapping("--env-kwargs", args.env_kwargs) if args.env_kwargs else {}
     facts = env_facts(args.env, kwargs)

@@ -110,7 +110,7 @@ def run_eval(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Evaluate."""
     import json
 
-    from rltune.evaluation import EPISODES, describe, opened, summary
+    from rltune.training.evaluation import EPISODES, describe, opened, summary
 
     _reject(args, extra)
     which = _which(args)
@@ -126,8 +126,8 @@ def run_eval(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Play."""
-    from rltune.evaluation import play, shown
-    from rltune.policy import load
+    from rltune.training.evaluation import play, shown
+    from rltune.training.policy import load
 
     _reject(args, extra)
     policy = load(args.checkpoint, **_which(args))

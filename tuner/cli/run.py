@@ -409,7 +409,7 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     run = RunDir.open(args.run)
     _refuse(args, run, OF_TRAININGS if run.kind == "search" else OF_SEARCHES)
     if run.kind == "train":
-        from rltune.training_loop import resume as resume_training
+        from rltune.training.train import resume as resume_training
 
         return resume_training(
             args.run,

@@ -169,8 +169,8 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.backends.registry import config_class
     from rltune.runs.directory import STORAGE
     from rltune.space.surroundings import searchable
-    from rltune.train_request import training_spec
-    from rltune.training_loop import print_result, train
+    from rltune.training.request import training_spec
+    from rltune.training.train import print_result, train
 
     known = searchable(config_class(args.agent))
     given = {name: getattr(args, name) for name in PASSED_ON}
@@ -241,7 +241,7 @@ def hyperparameter_help(agent: str) -> str:
     from rltune.agents.config import hyperparameters
     from rltune.agents.schedules import EXAMPLES
     from rltune.backends.registry import config_class
-    from rltune.presets import environments, presets
+    from rltune.training.presets import environments, presets
 
     lines = [f"\nhyperparameters of {agent}, with their defaults and sensible ranges:"]
     for parameter in hyperparameters(config_class(agent)).values():

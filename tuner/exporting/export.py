@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError, unknown
 from rltune.exporting.exportable import exportable
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
-from rltune.training_loop import TrainSpec
+from rltune.runs.train_spec import TrainSpec
 
 if TYPE_CHECKING:
     from rltune.exporting.exportable import Exportable

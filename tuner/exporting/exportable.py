@@ -21,10 +21,10 @@ from rltune.common.version import __version__
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
+from rltune.runs.train_spec import TrainSpec
 from rltune.space.surroundings import split
 from rltune.stats.estimates import FEW_RUNS, Estimate
 from rltune.study.lineage import lineage
-from rltune.training_loop import TrainSpec
 
 if TYPE_CHECKING:
     from rltune.study.records import TrialRecord

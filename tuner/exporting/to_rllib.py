@@ -22,7 +22,7 @@ from rltune.backends.names import RLLIB
 from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import Code, EnvFacts, look_at
 from rltune.exporting.to_sb3 import check_known, python
-from rltune.training_loop import TrainSpec
+from rltune.runs.train_spec import TrainSpec
 
 Config = Mapping[str, Any]
 Sections = dict[str, dict[str, Any]]  # method of the AlgorithmConfig -> its arguments

@@ -11,9 +11,8 @@ from rltune.agents.config import config_dict, make_config
 from rltune.backends.names import is_own
 from rltune.backends.registry import config_class
 from rltune.exporting.exportable import commented
-from rltune.runs.train_spec import retrain_command
+from rltune.runs.train_spec import TrainSpec, retrain_command
 from rltune.space.recipes import KEYS
-from rltune.training_loop import TrainSpec
 
 if TYPE_CHECKING:
     from rltune.exporting.exportable import Exportable

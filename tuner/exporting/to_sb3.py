@@ -13,7 +13,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
 from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import AGENTS, NOISES, Code, Translation, look_at, translate
-from rltune.training_loop import TrainSpec
+from rltune.runs.train_spec import TrainSpec
 
 Wrapper = tuple[str, dict[str, Any]]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltune.agents.loop.random_agent import RandomAgent
     from rltune.agents.loop.results import Evaluation
     from rltune.backends.base import Trainer
-    from rltune.policy import Policy
+    from rltune.training.policy import Policy
 
 RANDOM = "random"  # in place of a run: actions drawn at random
 EPISODES = 100
@@ -138,7 +138,7 @@ def opened(
 
     Args: as those of `evaluate`.
     """
-    from rltune.policy import Policy
+    from rltune.training.policy import Policy
 
     if isinstance(run, Policy):
         if env not in (None, run.env):

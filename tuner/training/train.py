@@ -7,9 +7,9 @@ import math
 import platform
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +18,6 @@ from rltune.agents.config import config_dict, config_hash
 from rltune.agents.envs.suite import completed, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr, silence
 from rltune.agents.errors import UserError
-from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.checkpoints import WEIGHTS, find_checkpoint, keep_weights
@@ -31,24 +30,19 @@ from rltune.backends.registry import (
     with_config,
 )
 from rltune.backends.suite import check_together
-from rltune.common.reading import check_types, from_dict
 from rltune.planning.evaluations import explained, longest_episode
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
 from rltune.runs.history import HistoryWriter
-from rltune.runs.search_spec import check_device
-from rltune.runs.tracking_options import Tracking
+from rltune.runs.train_spec import EVALUATIONS, TrainSpec
 from rltune.tracking import Tracker
-from rltune.train_progress import TrainProgress
+from rltune.training.progress import TrainProgress
 
 if TYPE_CHECKING:
     from rltune.backends.base import SingleTrainer, Trainer
-    from rltune.policy import Policy
+    from rltune.training.policy import Policy
 
 ROLE = "train"
-EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
-# Iterations are short enough that the curves have points, and long enough to be worth a row.
-MAX_STEPS_PER_ITERATION = 10_000
 SECONDS_PER_CALL = 0.5  # how long the progress bar and Ctrl-C wait at most, updates aside
 CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
 LAST, BEST = "last.pt", "best.pt"  # the checkpoints; only a resume of the last one needs its memory
@@ -58,68 +52,6 @@ PATIENCE = 2.0
 
 class _Abandoned(BaseException):
     """What was under way when Ctrl-C came took too long; no handler in between may stop this."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainSpec(Tracking):
-    """A resolved training, as run.yaml holds it."""
-
-    agent: str
-    env: str
-    total_timesteps: int
-    config: dict[str, Any] = field(default_factory=dict)
-    schedule: list[dict[str, Any]] = field(default_factory=list)  # see `registry.with_config`
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    device: str = "auto"
-    eval_freq: int | None = None
-    eval_episodes: int = 10
-    eval_mode: str = GREEDY
-    eval_at_start: bool = False
-    controls: dict[str, Any] = field(default_factory=dict)
-    weights: str | None = None  # where they came from; the run keeps a copy (`WEIGHTS`)
-    save_replay_buffer: bool = True
-
-    def __post_init__(self) -> None:
-        check_types(self, {})
-        super().__post_init__()
-        check_device(self.device)
-        check_eval_mode(self.eval_mode)
-        least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
-        if self.eval_freq is not None:
-            least["eval_freq"] = 1
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                flag = "--" + name.replace("_", "-")
-                raise UserError(f"{flag} must be at least {smallest}, not {getattr(self, name)}")
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TrainSpec:
-        """Read the specification back from run.yaml."""
-        spec = from_dict(cls, data, "the spec in run.yaml")
-        from_dict(Controls, spec.controls, "controls in run.yaml")
-        return spec
-
-    def next_point(self, env_steps: int) -> int:
-        """Return the env_steps at which the iteration ends that begins at ``env_steps``."""
-        evaluation = self.next_evaluation(env_steps)
-        changes: list[int] = [c["env_steps"] for c in self.schedule if c["env_steps"] > env_steps]
-        point = min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
-        return min([point, *changes])
-
-    def next_evaluation(self, env_steps: int) -> int:
-        """Return the env_steps of the first evaluation after ``env_steps``."""
-        return min(self.total_timesteps, (env_steps // self.eval_steps + 1) * self.eval_steps)
-
-    @property
-    def eval_steps(self) -> int:
-        """env_steps from one evaluation to the next."""
-        return self.eval_freq or max(1, self.total_timesteps // EVALUATIONS)
-
-    @property
-    def iteration_steps(self) -> int:
-        """The longest iteration."""
-        return min(self.eval_steps, MAX_STEPS_PER_ITERATION)
 
 
 @dataclass
@@ -149,7 +81,7 @@ class TrainResult:
 
     def policy(self, *, best: bool = False, device: str = "auto") -> Policy:
         """Return the agent as it is now, or that of the best evaluation; see `rltune.load`."""
-        from rltune.policy import load
+        from rltune.training.policy import load
 
         return load(self.path, best=best, device=device)
 

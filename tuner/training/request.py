@@ -20,14 +20,15 @@ from rltune.backends.checkpoints import place_of
 from rltune.backends.registry import config_class
 from rltune.common.signatures import takes_fields_of
 from rltune.planning.evaluations import affordable, longest_episode
-from rltune.presets import preset as known_good
 from rltune.runs.directory import STORAGE
+from rltune.runs.train_spec import EVALUATIONS, TrainSpec
 from rltune.space.dimensions import checked_value
 from rltune.space.recipes import as_recipe
 from rltune.space.surroundings import is_surrounding, split
 from rltune.space.yaml_lines import read_yaml
-from rltune.training_loop import EVALUATIONS, TrainResult, TrainSpec
-from rltune.training_loop import train as train_spec
+from rltune.training.presets import preset as known_good
+from rltune.training.train import TrainResult
+from rltune.training.train import train as train_spec
 
 TIMESTEPS = 100_000
 CONTROLS = tuple(Controls.__dataclass_fields__)

@@ -18,8 +18,8 @@ from rltune.agents.registry import agent_names
 from rltune.agents.spaces import Mixed, Parts, as_seen
 from rltune.backends.names import RLLIB
 from rltune.backends.rllib.config import NAMES
-from rltune.presets import presets
 from rltune.stats.estimates import iqm
+from rltune.training.presets import presets
 
 RANDOM_EPISODES = 20
 RANDOM_STEPS = 1000  # of an episode of random actions, at most

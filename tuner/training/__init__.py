@@ -1,0 +1,1 @@
+"""One training: `rltune train`, and what a trained agent can do."""
