@@ -54,7 +54,7 @@ def main() -> None:
         search("many", 500)
         started = time.time()
         first: list[float] = []
-        from rltune.driver import Driver
+        from rltune.search.driver import Driver
 
         begin = Driver.on_result
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rltune.reporting.report import report
     from rltune.results import Run, SearchResult
     from rltune.results import open_run as open
-    from rltune.search import Search, resume
+    from rltune.search.search import Search, resume
     from rltune.space.space import Space
     from rltune.training.evaluation import evaluate, play
     from rltune.training.policy import Policy, load
@@ -64,7 +64,7 @@ __all__ = [
 _HOMES = {
     "Policy": ("rltune.training.policy", "Policy"),
     "Run": ("rltune.results", "Run"),
-    "Search": ("rltune.search", "Search"),
+    "Search": ("rltune.search.search", "Search"),
     "SearchResult": ("rltune.results", "SearchResult"),
     "Space": ("rltune.space.space", "Space"),
     "TrainResult": ("rltune.training.train", "TrainResult"),
@@ -81,7 +81,7 @@ _HOMES = {
     "replay": ("rltune.analysis.replay_scheduler", "replay"),
     "replay_sampler": ("rltune.analysis.replay_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
-    "resume": ("rltune.search", "resume"),
+    "resume": ("rltune.search.search", "resume"),
     "resume_training": ("rltune.training.train", "resume_training"),
     "train": ("rltune.training.request", "train"),
 }

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rltune.backends.registry import config_class
-from rltune.driver import Driver
 from rltune.execution.messages import PAYLOAD, TASK
 from rltune.execution.trainable import AgentTrainable
 from rltune.runs.directory import RunDir
@@ -18,7 +17,9 @@ from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import open_study
 from rltune.schedulers.registry import make_population, rungs_of
 from rltune.screen.view import SearchView
-from rltune.search import Search, starts
+from rltune.search.driver import Driver
+from rltune.search.request import starts
+from rltune.search.search import Search
 from rltune.space.space import Space
 from rltune.tracking import Tracker
 

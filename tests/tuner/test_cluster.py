@@ -25,8 +25,8 @@ from rltune.cluster import address
 from rltune.cluster.code import folder_of_code, travelling
 from rltune.cluster.nodes import Nodes
 from rltune.cluster.resources import Growth, NodeType, Resources, fitting
-from rltune.driver import Driver
 from rltune.execution import tune
+from rltune.search.driver import Driver
 from searching import check_history
 
 HERE = Path(__file__).parent

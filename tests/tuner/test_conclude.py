@@ -23,7 +23,8 @@ from rltune.results import Run, SearchResult
 from rltune.runs.directory import RunDir
 from rltune.runs.trials_table import TrialsTable
 from rltune.samplers.proposer import open_study
-from rltune.search import Search, full_config, starts
+from rltune.search.request import full_config, starts
+from rltune.search.search import Search
 from rltune.space.space import Space
 from rltune.tracking import outcome
 
@@ -172,7 +173,9 @@ def test_fewer_test_seeds_than_were_run_are_refused(
     scores = {(0, 100 + i): 300.0 + 10 * i for i in range(3)}
     run, _ = concluded(tmp_path, [300.0], scores, test_seeds=3)
     before = (run.best_dir / "answer.yaml").read_text()
-    monkeypatch.setattr("rltune.search.drive", lambda *args, **more: SearchResult(Run(run)))
+    monkeypatch.setattr(
+        "rltune.search.assembly.drive", lambda *args, **more: SearchResult(Run(run))
+    )
     code = main(["resume", str(run.path), "--test-seeds", str(wanted), "--plain"])
     assert code == (2 if refused else 0)
     assert (run.best_dir / "answer.yaml").read_text() == before

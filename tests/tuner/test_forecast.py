@@ -14,7 +14,7 @@ from rltune.agents import Agent
 from rltune.cli import main
 from rltune.planning.forecast import _makespan, _Plays
 from rltune.planning.measure import Cost, Measurement, Meter, measure
-from rltune.search import Search
+from rltune.search.search import Search
 
 HERE = Path(__file__).parent
 SPACE: dict[str, Any] = {

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rltune.health import Health, Stop, least_entropy
 from rltune.runs.history import HistoryWriter, read_episodes, read_history
+from rltune.search.stop_rules import Health, Stop, least_entropy
 
 BUDGET = 9000
 CARTPOLE = least_entropy(spaces.Discrete(2))

@@ -8,7 +8,7 @@ from rltune.agents.config import hyperparameters
 from rltune.backends.registry import config_class
 from rltune.schedulers.explorers import Member, Observation
 from rltune.schedulers.pb2 import PB2Explorer, Points, TimeVaryingGP, unit
-from rltune.search import Search
+from rltune.search.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.yaml_lines import Source
 

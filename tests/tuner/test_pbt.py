@@ -21,7 +21,7 @@ from rltune.objectives.metrics import objective_of
 from rltune.runs.search_spec import SearchSpec
 from rltune.schedulers.explorers import Explorer, Member, perturb
 from rltune.schedulers.options import pauses
-from rltune.search import Search
+from rltune.search.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space
 from rltune.space.yaml_lines import Source

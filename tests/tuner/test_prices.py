@@ -11,7 +11,6 @@ import pytest
 import rltune
 from rltune.answer.model import Circumstances
 from rltune.answer.sentences import search_warnings
-from rltune.driver import Driver
 from rltune.execution.messages import Result
 from rltune.planning.prices import Prices
 from rltune.runs.directory import RunDir
@@ -20,6 +19,7 @@ from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import MAX_REFUSALS, open_study
 from rltune.schedulers.registry import make_scheduler
 from rltune.screen.view import SearchView
+from rltune.search.driver import Driver
 from rltune.space.space import Space
 from rltune.study.records import Start
 from rltune.tracking import Tracker

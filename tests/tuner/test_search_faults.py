@@ -22,8 +22,8 @@ import rltune
 from ray.exceptions import AuthenticationError
 from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.cli import main
-from rltune.driver import Driver
 from rltune.execution.messages import Failure
+from rltune.search.driver import Driver
 from searching import HERE, POPULATION, SPACE, check_history, search
 from serial import Serial
 
@@ -171,8 +171,8 @@ def test_workers_that_hang_are_killed_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A simulator that waits for ever, as many do, costs neither the search nor its slot."""
-    monkeypatch.setattr("rltune.driver.HANGS_AFTER", 20.0)  # more than a worker's start
-    monkeypatch.setattr("rltune.driver.HANGS_FACTOR", 1.5)
+    monkeypatch.setattr("rltune.search.driver.HANGS_AFTER", 20.0)  # more than a worker's start
+    monkeypatch.setattr("rltune.search.driver.HANGS_FACTOR", 1.5)
     start = [{"quality": 0.9, "mode": "hang_once"}, {"quality": 0.8, "mode": "hang"}]
     space = {**SPACE, "fixed": {"at": 40}, "start": start}
     result = search(tmp_path, space, trials=5, tournament=False, retries=1, screen="plain")
@@ -197,7 +197,7 @@ def test_a_worker_that_hangs_does_not_hold_up_the_time_limit(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "where", ["ray.tune.impl.tuner_internal.TunerInternal.fit", "rltune.driver.Driver.obey"]
+    "where", ["ray.tune.impl.tuner_internal.TunerInternal.fit", "rltune.search.driver.Driver.obey"]
 )
 def test_a_lost_cluster_is_a_sentence(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ import rltune
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.errors import UserError
 from rltune.backends import registry
-from rltune.space_choice import choose_space, named_agent
+from rltune.search.space_choice import choose_space, named_agent
 
 FIXED: dict[str, Any] = {
     "agent": "ppo",

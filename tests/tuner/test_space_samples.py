@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.cli import main
+from rltune.search.space_choice import choose_space
 from rltune.space.space import Space
-from rltune.space_choice import choose_space
 
 HEAD = "agent: ppo\nenv: CartPole-v1\nbudget: 2000\n"
 STEPS = "space: {n_steps: {pow2: [32, 128]}, n_epochs: {int: [1, 4]}}\n"

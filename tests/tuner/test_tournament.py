@@ -11,7 +11,7 @@ import pytest
 from rltune.answer.model import Answer, Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.answer.tournament import Tournament, job_name, least_seeds  # fmt: skip
-from rltune.driver import Driver
+from rltune.search.driver import Driver
 
 Draw = Callable[[int, np.random.Generator], float]
 

@@ -276,8 +276,7 @@ class Summary:
     @cached_property
     def ruled_out(self) -> list[Failure]:
         """Return what stop rules, or people, stopped early, the most frequent reason first."""
-        from rltune.health import STATES
-        from rltune.study.reasons import BY_HAND
+        from rltune.study.reasons import BY_HAND, STATES
 
         rows = self.trials[self.trials["state"] == "PRUNED"]
         rows = rows.assign(reason=rows["reason"].astype(str).str.split(":").str[0])

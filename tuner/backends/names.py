@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltune.agents.errors import UserError
+
 if TYPE_CHECKING:
     pass
 
@@ -17,3 +19,21 @@ RECORDED = ("input_", "actions_in_input_normalized")
 def is_own(agent: str) -> bool:
     """Whether an agent is ``module:Class`` of the user's own."""
     return ":" in agent and not agent.startswith(RLLIB)
+
+
+def spec_of(thing: str | type) -> str:
+    """Return "module:Class" for a class."""
+    if isinstance(thing, str):
+        return thing
+    if not hasattr(thing, "__qualname__"):
+        known = getattr(getattr(thing, "spec", None), "id", None)
+        raise UserError(
+            f"{thing!r:.80} is one object, but every trial makes its own: give "
+            + (f"the id {known!r}." if known else "an id or a name, 'module:Class', or a class.")
+        )
+    if thing.__module__ == "__main__":
+        raise UserError(
+            f"{thing.__qualname__} is defined in the script that is running, where the workers "
+            "cannot import it; put it into a module of its own."
+        )
+    return f"{thing.__module__}:{thing.__qualname__}"

@@ -52,7 +52,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     from rltune.planning.forecast import forecast, local_slots
     from rltune.planning.plan import forecast_lines
-    from rltune.search import full_config
+    from rltune.search.request import full_config
 
     def tell(line: str) -> None:
         if sys.stderr.isatty():

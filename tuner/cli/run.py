@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rltune.results import SearchResult
     from rltune.runs.directory import RunDir
-    from rltune.search import Search
+    from rltune.search.search import Search
 
 ADDRESS = (
     "a Ray cluster: auto (of this machine), host:6379, ray://host:10001, or local (none); default: "
@@ -331,10 +331,10 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe, and say what it takes that they leave open."""
     from rltune.backends.registry import config_class
-    from rltune.search import Search
+    from rltune.search.search import Search
+    from rltune.search.space_choice import named_agent
     from rltune.space.space import dimension_from_values, parse_override
     from rltune.space.surroundings import searchable
-    from rltune.space_choice import named_agent
 
     if extra and not extra[0].startswith("-"):
         args.agent, extra = extra[0], extra[1:]
@@ -417,7 +417,7 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
             target_reward=args.target_reward,
             plain=args.plain,
         )
-    from rltune.search import resume
+    from rltune.search.search import resume
 
     return _report(
         resume(

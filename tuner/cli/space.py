@@ -115,8 +115,8 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
     import numpy as np
     from rltune.agents.envs.suite import environments
     from rltune.backends.registry import check_fit, config_class
-    from rltune.search import full_config, starts
-    from rltune.space_choice import choose_space
+    from rltune.search.request import full_config, starts
+    from rltune.search.space_choice import choose_space
 
     found = config_class(agent)
     choice = choose_space(agent, env, file, found, {})

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+# The kind of a reason, and the state in which it leaves the trial.
+STATES = {
+    "out of memory": "FAIL",
+    "diverged": "FAIL",
+    "entropy collapse": "PRUNED",
+    "KL blow-up": "PRUNED",
+    "dead value function": "PRUNED",
+    "return frozen": "PRUNED",
+    "throughput collapse": "PRUNED",
+}
+
+
 # Kinds of failure that the configuration is to blame for: the text before the colon of a reason.
 BLAMED = ("diverged", "error", "out of memory")
 

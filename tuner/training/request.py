@@ -67,7 +67,7 @@ def train(
     Raises:
         UserError: anything is wrong with what was asked for; nothing has been written then.
     """
-    from rltune.search import spec_of
+    from rltune.backends.names import spec_of
 
     agent, env = spec_of(agent), None if env is None else spec_of(env)
     kind = config_class(agent)

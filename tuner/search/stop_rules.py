@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltune.agents.envs.suite import environments
 from rltune.runs.history import HISTORY_COLUMNS
+from rltune.study.reasons import STATES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,18 +61,6 @@ MEDIAN_ROWS = 50
 # Of the machine; Ray kills a worker at 0.95, and not always the right one.
 FULL = 0.92
 GROWN = 1.25  # how much larger than after its first row a trial is that fills it
-
-
-# The kind of a reason, and the state in which it leaves the trial.
-STATES = {
-    "out of memory": "FAIL",
-    "diverged": "FAIL",
-    "entropy collapse": "PRUNED",
-    "KL blow-up": "PRUNED",
-    "dead value function": "PRUNED",
-    "return frozen": "PRUNED",
-    "throughput collapse": "PRUNED",
-}
 
 
 class Stop(NamedTuple):

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from rltune.answer.model import Finalist
     from rltune.execution.messages import Change, Failure, Result, Task
-    from rltune.health import Health, Stop
     from rltune.planning.deadlines import TournamentTime
     from rltune.runs.directory import RunDir
     from rltune.runs.history import HistoryWriter
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from rltune.runs.stop_requests import StopRequests
     from rltune.schedulers.base import Scheduler
     from rltune.screen.view import SearchView
+    from rltune.search.stop_rules import Health, Stop
     from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
     from rltune.tracking import Tracker

@@ -1,0 +1,248 @@
+"""The assembly of a search: everything that takes part, put together and driven to the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.envs.suite import environments
+from rltune.agents.errors import ClusterError, StorageError
+from rltune.results import Run, SearchResult
+from rltune.runs.cloud import mirrored
+from rltune.runs.directory import RunDir
+from rltune.runs.search_spec import SearchSpec
+from rltune.search.request import full_config, starts
+from rltune.space.space import Space
+
+if TYPE_CHECKING:
+    from rltune.cluster.nodes import Nodes
+    from rltune.schedulers.base import Scheduler
+
+SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
+
+
+@contextlib.contextmanager
+def joined(
+    spec: SearchSpec, path: str | os.PathLike[str], ray_output: bool = False
+) -> Iterator[Nodes | None]:
+    """Join the cluster that is asked for, and see whether it will do, before a file is written.
+
+    Raises:
+        UserError: there is no such cluster, a node has other versions or does not see the run
+            directory, or a trial can never be placed.
+    """
+    from rltune.cluster.address import is_elsewhere
+    from rltune.cluster.capacity import Room
+    from rltune.cluster.code import folder_of_code
+    from rltune.cluster.nodes import Nodes
+    from rltune.cluster.resources import Resources
+    from rltune.cluster.session import ray_session
+
+    if not is_elsewhere(spec.address):
+        yield None
+        return
+    code = folder_of_code(spec.agent, spec.env, spec.import_path)
+    with ray_session(spec.address, quiet=not ray_output, code=code):
+        nodes = Nodes(Path(path).expanduser().absolute())
+        nodes.check()
+        Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial)).slots()
+        yield nodes
+
+
+def drive(
+    run: RunDir,
+    spec: SearchSpec,
+    config_class: type[Any],
+    started: float,
+    screen: str,
+    ray_output: bool,
+    nodes: Nodes | None = None,
+) -> SearchResult:
+    """Run or continue the search of a run directory."""
+    from rltune.analysis.replay_scheduler import training_returns
+    from rltune.answer.conclude import conclude
+    from rltune.answer.model import label
+    from rltune.backends.registry import learns_nothing
+    from rltune.cluster.capacity import Room
+    from rltune.cluster.resources import Resources
+    from rltune.cluster.session import ray_session
+    from rltune.execution.tune import run_jobs
+    from rltune.runs.history import HistoryWriter, read_episodes, read_history
+    from rltune.runs.stop_requests import StopRequests
+    from rltune.samplers.earlier_runs import take_over
+    from rltune.samplers.proposer import open_study
+    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import (
+        make_pareto_scheduler,
+        make_population,
+        make_scheduler,
+        rungs_of,
+    )
+    from rltune.schedulers.resource import Clock
+    from rltune.screen import LiveScreen
+    from rltune.screen.view import SearchView
+    from rltune.search.driver import Driver
+    from rltune.search.stop_rules import make_health
+    from rltune.study.optuna_log import silent_log
+    from rltune.tracking import Tracker
+
+    space = Space.from_dict(spec.space)
+    first = starts(space, spec.env, config_class)
+    others = spec.further_objectives()
+    found: dict[str, Any] | None = None
+    page = ""
+    with contextlib.ExitStack() as tracking:
+        tracking.callback(run.remove_remains)
+        with run.lock(), silent_log():
+            study = open_study(
+                run.study_path,
+                space,
+                sampler=spec.sampler,
+                sampler_options=spec.sampler_options,
+                seed=spec.seed,
+                starts=first,
+                earlier=take_over(run, spec.warm_start, space, first[0].config),
+                other_directions=[goal.direction for goal in others.goals],
+            )
+            study.reopen_cut()  # there is time again
+            others.restore({t.number: t.other_intermediate for t in study.trials()})
+            scheduler: Scheduler
+            if spec.against:
+                scheduler = make_pareto_scheduler(spec, others)
+            elif spec.scheduler in POPULATIONS:
+                scheduler = make_population(spec, space, config_class, study, run)
+            else:
+                scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+            history = HistoryWriter(run.path)
+            clock = Clock.of(spec, read_history=lambda: read_history(run.path))
+            known = study.reports()
+            training = training_returns(read_history(run.path), spec) if known else {}
+            scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))
+            plan = spec.seed_plan(rungs_of(spec))
+            health = make_health(spec) if spec.stop_rules else None
+            if health and (going_on := [asked.number for asked in study.unfinished()]):
+                health.restore(read_history(run.path), read_episodes(run.path), going_on)
+            view = SearchView(
+                name=run.name,
+                agent=spec.agent,
+                env=" + ".join(environments(spec.env)),
+                budget=spec.budget,
+                trials=spec.trials,
+                time_limit=spec.time_limit,
+                seeds=plan.most,
+                searched=list(space.dimensions),
+                started=started,
+            )
+            tick = tracking.enter_context(mirrored(run.path, run.mirror, view.message))
+            tracker = Tracker(run, spec, warn=view.message)
+            tracking.callback(tracker.close)
+            requests = StopRequests(run.path)
+            requests.forget()
+            try:
+                with (
+                    LiveScreen(view, screen, stop=requests.ask, folder=run.path),
+                    ray_session("local", quiet=not ray_output),
+                ):
+                    room = Room(
+                        Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
+                    )
+                    driver = Driver(
+                        spec,
+                        run,
+                        study,
+                        scheduler,
+                        plan,
+                        history,
+                        tracker,
+                        view,
+                        others=others,
+                        clock=clock,
+                        health=health,
+                        requests=requests,
+                        slots=room.slots(),
+                        started=started,
+                        between_writes=tick,
+                    )
+                    for start in first:
+                        if reason := learns_nothing(start.config, spec.env, spec.budget):
+                            view.message(f"{label(0, [start.origin])}: {reason}")
+                    with _interrupts(driver.request_stop, run.path):
+                        run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
+                view.begin("done")
+                driver.give_up_the_rest()
+                driver.write_trials_table(force=True)
+                if not driver.stop_requested:
+                    defaults = full_config(config_class, {})
+                    refused = driver.prices.refused
+                    found = conclude(run, spec, study, driver.scores, defaults, refused)
+            except Exception as error:
+                if not run.is_there:
+                    raise StorageError(
+                        f"{run.path} was deleted while the search ran: what it had found is lost. "
+                        "Start it anew."
+                    ) from error
+                advice = f"go on with: rltune resume {run.path}"
+                if isinstance(error, StorageError):
+                    raise StorageError(f"{error} Then {advice}") from error
+                if isinstance(error, ClusterError):
+                    raise ClusterError(f"{error} When it is back, {advice}") from error
+                raise
+            finally:
+                history.close()
+                study.close()
+        if found is not None:
+            if spec.report:
+                from rltune.reporting.report import report_quietly  # late: it takes a while
+
+                page = report_quietly(run.path)
+            tracker.search_finished(found)
+    return SearchResult(Run(run), driver.stop_requested, page)
+
+
+@contextlib.contextmanager
+def _interrupts(request_stop: Callable[[], None], path: Path) -> Iterator[None]:
+    """Ctrl-C (or SIGTERM) asks for a clean stop; a second one ends the process at once.
+
+    SIGTERM often goes to Ray's processes, too (Slurm, systemd, timeout), without which Tune waits
+    for a minute, until Ray ends this process without a word of how to go on.
+    """
+    from rltune.screen import restore_terminal
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def end(signum: int, frame: object) -> None:
+        restore_terminal()
+        os._exit(130)
+
+    def give_up() -> None:
+        restore_terminal()
+        text = f"Stopped; Ray does not answer. Nothing is lost; go on with: rltune resume {path}"
+        print(text, file=sys.stderr, flush=True)
+        os._exit(130)
+
+    overdue = threading.Timer(SECONDS_TO_STOP, give_up)
+    overdue.daemon = True
+
+    def handle(signum: int, frame: object) -> None:
+        request_stop()
+        if signum == signal.SIGTERM:
+            overdue.start()
+        for one in signals:
+            signal.signal(one, end)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are somebody else's
+        return
+    before = [signal.signal(one, handle) for one in signals]
+    try:
+        yield
+    finally:
+        overdue.cancel()
+        for one, handler in zip(signals, before, strict=True):
+            signal.signal(one, handler)

@@ -1,0 +1,101 @@
+"""Checks of a search before it begins: mistakes that would show up only in a worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rltune.agents.envs.suite import environments, is_suite
+from rltune.agents.envs.waiting import Watch, on_stderr
+from rltune.agents.errors import UserError, unknown
+from rltune.backends.suite import check_together
+from rltune.runs.search_spec import SearchSpec
+from rltune.space import surroundings
+from rltune.space.space import Space
+
+if TYPE_CHECKING:
+    pass
+
+
+def check_goals(spec: SearchSpec) -> None:
+    """Find what cannot work with several objectives; UserError: something."""
+    from rltune.schedulers.options import FOR_SEVERAL
+
+    names = [goal.name.removeprefix("-") for goal in spec.goals]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--against {name}: it is an objective already.")
+    if not spec.against:
+        return
+    if spec.scheduler not in FOR_SEVERAL:
+        raise UserError(
+            f"scheduler {spec.scheduler!r} compares one number only; with --against use "
+            f"{' or '.join(FOR_SEVERAL)}."
+        )
+    if "seconds" in spec.scheduler_options:
+        raise UserError(
+            f"scheduler {spec.scheduler!r}: with --against, rungs count env_steps; remove seconds."
+        )
+    if spec.warm_start:
+        raise UserError(
+            "--from ranks earlier trials by one objective, so it can't be used with --against."
+        )
+
+
+def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Find the mistakes that would otherwise show up only in a worker, with these to try."""
+    from rltune.agents.loop.controls import Controls
+    from rltune.backends.checkpoints import check_weights
+    from rltune.backends.registry import check_fit, check_start
+    from rltune.cluster.address import is_elsewhere
+    from rltune.cluster.resources import Resources, fitting
+    from rltune.samplers.proposer import Proposer
+    from rltune.schedulers.registry import rungs_of
+
+    if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
+        raise unknown("control", wrong[0], Controls.__dataclass_fields__)
+    controls = Controls(**spec.controls)
+    check_start(spec.agent, spec.eval_mode, spec.weights)
+    if is_suite(spec.env):
+        check_together(controls, spec.env_kwargs)
+    here = not is_elsewhere(spec.address)
+    tried: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # in which environment
+    for config in configs:
+        parts = surroundings.split(config, spec.env_kwargs, spec.budget)
+        same = next((some for env_kwargs, some in tried if env_kwargs == parts.env_kwargs), None)
+        if same is None:
+            tried.append((parts.env_kwargs, same := []))
+        same.append(parts.config)
+    with Watch(on_stderr):
+        for env in environments(spec.env):
+            for env_kwargs, some in tried:
+                check_fit(spec.agent, env, some, env_kwargs, has_data=here)
+                if spec.weights is not None:
+                    check_weights(spec.agent, env, some, env_kwargs, spec.weights)
+    check_goals(spec)
+    others = [goal.direction for goal in spec.goals[1:]]
+    options = spec.sampler_options
+    Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
+    spec.seed_plan(rungs_of(spec))
+    if here:  # else the cluster says what it has
+        import torch
+
+        _check_device(spec.device, torch.cuda.is_available())
+        needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
+        fitting(needed, os.cpu_count() or 1, torch.cuda.device_count())
+
+
+def _check_device(device: str, has_gpu: bool) -> None:
+    import torch
+
+    try:
+        kind = "cpu" if device == "auto" else torch.device(device).type
+    except RuntimeError:
+        raise UserError(
+            f"--device {device}: there is none of this name; write cpu, cuda, cuda:1 or auto."
+        ) from None
+    if kind == "cuda" and not has_gpu:
+        raise UserError(
+            f"--device {device}: PyTorch finds no GPU on this machine; leave it out, or write cpu."
+        )
