@@ -15,7 +15,7 @@ from rltune.reporting.charts import COLOURS, Chart, Panel, Series
 from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
 
 if TYPE_CHECKING:
-    from rltune.comparing.comparison import ComparisonData, Pair
+    from rltune.comparing.model import ComparisonData, Pair
     from rltune.stats.estimates import Estimate
 
 AXES = ("env_steps", "time")

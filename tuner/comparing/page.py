@@ -6,8 +6,8 @@ import math
 
 from rltune.common.formats import interval, plural, points, score
 from rltune.comparing import text
-from rltune.comparing.comparison import ComparisonData, OnOne, OverAll
 from rltune.comparing.figures import charts
+from rltune.comparing.model import ComparisonData, OnOne, OverAll
 from rltune.reporting.page import Column, Page, Row, Table
 from rltune.stats.aggregates import STATISTICS
 from rltune.stats.estimates import significance

@@ -7,7 +7,7 @@ from rich.text import Text
 from rltune.common.formats import plural
 from rltune.common.terminal import Sheet, make_console, plain_table
 from rltune.comparing import text
-from rltune.comparing.comparison import ComparisonData
+from rltune.comparing.model import ComparisonData
 from rltune.comparing.page import overall_table, pairs_table, scores_table
 from rltune.reporting.page import Table
 

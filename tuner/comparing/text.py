@@ -12,7 +12,7 @@ from rltune.objectives.metrics import describe, parse_objective
 from rltune.stats.estimates import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:
-    from rltune.comparing.comparison import ComparisonData, OnOne, OverAll, Row
+    from rltune.comparing.model import ComparisonData, OnOne, OverAll, Row
 
 LIKE = 0.05  # budgets that differ by less than this part are alike
 SHARE = 0.1  # and so are windows of evaluations whose begins differ by less, in parts of a training

@@ -1,0 +1,164 @@
+"""A comparison as data: rows, pairs, and what holds on one environment and over all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rltune.agents.envs.suite import Scale
+from rltune.analysis.summary import json_dict
+from rltune.comparing.entries import Entry
+from rltune.stats.aggregates import (
+    Profile,
+)
+from rltune.stats.estimates import (
+    Estimate,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An entry on one environment; a score of -inf is a training that diverged."""
+
+    entry: Entry
+    scores: tuple[float, ...]
+    iqm: Estimate  # without ends where there are too few seeds
+    mean: float
+    median: float
+    optimality_gap: float | None  # None: no scale is known
+    env_steps: tuple[int, int]  # the fewest and the most of its trainings
+
+    @property
+    def label(self) -> str:
+        """The name of the entry."""
+        return self.entry.label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """How probably a run of ``a`` scores above one of ``b``; ``p_value`` is two-sided."""
+
+    a: str
+    b: str
+    probability: Estimate
+    p_value: float | None = None
+    surely: bool = False  # ``a`` is, beyond chance, all pairs of the environment considered
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnOne:
+    """The comparison on one environment, the best first."""
+
+    env: str
+    scale: Scale | None
+    rows: tuple[Row, ...]
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverAll:
+    """The comparison over environments, of normalised scores, the best first."""
+
+    envs: tuple[str, ...]
+    rows: dict[str, dict[str, Estimate]]  # label -> statistic -> value
+    pairs: tuple[Pair, ...]
+    profiles: dict[str, Profile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonData:
+    """A comparison: what was compared, and what follows.
+
+    Attributes:
+        metric, objective, until: what was compared, see `compare`
+        environments: the comparison on each
+        overall: that over all environments which all labels have, None where there is none
+        sentences: what follows
+        warnings: what weakens it
+    """
+
+    metric: str
+    objective: str
+    until: float | None
+    environments: tuple[OnOne, ...]
+    overall: OverAll | None
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What was compared."""
+        return [row.entry for one in self.environments for row in one.rows]
+
+    @property
+    def labels(self) -> list[str]:
+        """All labels, in an order that is the same for all figures."""
+        return list(dict.fromkeys(one.label for one in self.entries))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON; a number that is not finite becomes null."""
+        return json_dict(
+            {
+                "metric": self.metric,
+                "objective": self.objective,
+                "until": self.until,
+                "environments": [_plain(one) for one in self.environments],
+                "overall": None if self.overall is None else _plain_overall(self.overall),
+                "sentences": self.sentences,
+                "warnings": self.warnings,
+            }
+        )
+
+
+def normalised(scores: Sequence[float], scale: Scale) -> list[float]:
+    """Return the scores on a scale where 0 is bad and 1 good; -inf stays the worst."""
+    return [scale.score(one) if math.isfinite(one) else -math.inf for one in scores]
+
+
+def _plain(one: OnOne) -> dict[str, Any]:
+    return {
+        "env": one.env,
+        "scale": None if one.scale is None else [one.scale.low, one.scale.high],
+        "entries": [
+            {
+                "label": row.label,
+                "iqm": row.iqm.value,
+                "low": row.iqm.low,
+                "high": row.iqm.high,
+                "mean": row.mean,
+                "median": row.median,
+                "optimality_gap": row.optimality_gap,
+                "env_steps": list(row.env_steps),
+                "trainings": [
+                    {"name": training.name, "source": str(training.source), "seed": training.seed,
+                     "metric": training.metric, "score": score,
+                     "diverged": not math.isfinite(score)}
+                    for training, score in zip(row.entry.trainings, row.scores, strict=True)
+                ],
+            }
+            for row in one.rows
+        ],
+        "pairs": [_plain_pair(pair) for pair in one.pairs],
+    }  # fmt: skip
+
+
+def _plain_pair(pair: Pair) -> dict[str, Any]:
+    found = {"a": pair.a, "b": pair.b, "probability": pair.probability.value,
+             "low": pair.probability.low, "high": pair.probability.high}  # fmt: skip
+    if pair.p_value is not None:
+        found |= {"p_value": pair.p_value, "beyond_chance": pair.surely}
+    return found
+
+
+def _plain_overall(overall: OverAll) -> dict[str, Any]:
+    return {
+        "envs": list(overall.envs),
+        "entries": [
+            {"label": label, **{name: estimate._asdict() for name, estimate in row.items()}}
+            for label, row in overall.rows.items()
+        ],
+        "pairs": [_plain_pair(pair) for pair in overall.pairs],
+        "profiles": {label: asdict(profile) for label, profile in overall.profiles.items()},
+    }
