@@ -23,7 +23,7 @@ from rltune.comparing.entries import Entry
 from rltune.comparing.figures import charts, plot_history
 from rltune.comparing.random_baseline import random_entries
 from rltune.objectives.goals import Goal
-from rltune.reporting.pieces import learning_curve
+from rltune.reporting.panels import learning_curve
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.stats.estimates import Estimate

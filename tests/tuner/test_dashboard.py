@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rltune import dashboard
 from rltune.cli import main
-from rltune.dashboard import Dashboard
+from rltune.reporting import dashboard
+from rltune.reporting.dashboard import Dashboard
 from rltune.runs.directory import RunDir
 from rltune.samplers.proposer import open_study
 from rltune.space.space import Space

@@ -27,7 +27,7 @@ from rltune.reporting import optuna_chart, parameters
 from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves
 from rltune.reporting.optuna_chart import OptunaChart
-from rltune.reporting.pieces import cut_off
+from rltune.reporting.panels import cut_off
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.trials_table import write_trials

@@ -38,7 +38,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     reject_extra(args, extra)
     if not 0 <= args.port < 65536:
         raise UserError(f"--port must be from 0 to 65535, not {args.port}.")
-    from rltune.dashboard import Dashboard
+    from rltune.reporting.dashboard import Dashboard
 
     dashboard = Dashboard(args.run, args.port)
     print(f"The report: {dashboard.url}", flush=True)

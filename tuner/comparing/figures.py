@@ -12,7 +12,7 @@ from rltune.comparing.entries import Entry, Runs, collect
 from rltune.comparing.text import measured
 from rltune.comparing.trainings import EVALUATION, TRAINING
 from rltune.reporting.charts import COLOURS, Chart, Panel, Series
-from rltune.reporting.pieces import bands_say, estimates_panel, learning_curve
+from rltune.reporting.panels import bands_say, estimates_panel, learning_curve
 
 if TYPE_CHECKING:
     from rltune.comparing.model import ComparisonData, Pair

@@ -22,8 +22,7 @@ from rltune.reporting.charts import (
     Panel,
     Series,
 )
-from rltune.reporting.parameters import contour, importances, parallel, rank, slices
-from rltune.reporting.pieces import (
+from rltune.reporting.panels import (
     bands_say,
     cut_off,
     estimates_panel,
@@ -32,6 +31,7 @@ from rltune.reporting.pieces import (
     points_of,
     valued,
 )
+from rltune.reporting.parameters import contour, importances, parallel, rank, slices
 from rltune.stats import pareto
 from rltune.stats.estimates import Estimate
 

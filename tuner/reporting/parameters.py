@@ -24,8 +24,8 @@ from rltune.reporting.charts import (
     to_one_ticks,
 )
 from rltune.reporting.optuna_chart import OptunaChart
+from rltune.reporting.panels import cut_off, objective_name, points_of, valued
 from rltune.reporting.parallel import Axis, ParallelChart, round_ticks
-from rltune.reporting.pieces import cut_off, objective_name, points_of, valued
 
 MOST_COMPARED = 3  # parameters in charts of pairs
 MOST_PAIRED = 300  # trials in them: a thousand are dots upon dots
