@@ -32,42 +32,56 @@ if TYPE_CHECKING:
     from rltune.agents.config import OnPolicyConfig as OnPolicyConfig
     from rltune.agents.config import hp as hp
     from rltune.agents.errors import UserError as UserError
+    from rltune.agents.learner import Learner as Learner
     from rltune.agents.loop.agent import Agent as Agent
     from rltune.agents.loop.controls import Controls as Controls
     from rltune.agents.loop.results import Chunk as Chunk
     from rltune.agents.loop.results import Episode as Episode
     from rltune.agents.loop.results import Evaluation as Evaluation
+    from rltune.agents.memory.replay import ReplayMemory as ReplayMemory
+    from rltune.agents.memory.rollout import RolloutMemory as RolloutMemory
+    from rltune.agents.networks.distributions import make_distribution as make_distribution
+    from rltune.agents.networks.layers import initialise as initialise
+    from rltune.agents.networks.layers import mlp as mlp
+    from rltune.agents.schedules import value_at as value_at
     from rltune.agents.spaces import Spaces as Spaces
 
 _HOME = {
-    "A2C": "a2c",
-    "A2CConfig": "a2c",
-    "ACER": "acer",
-    "ACERConfig": "acer_config",
-    "Agent": "agent",
+    "A2C": "algorithms.a2c",
+    "A2CConfig": "algorithms.a2c",
+    "ACER": "algorithms.acer",
+    "ACERConfig": "algorithms.acer_config",
+    "Agent": "loop.agent",
     "AgentConfig": "config",
     "Algorithm": "algorithm",
-    "Chunk": "agent",
-    "Controls": "controls",
-    "DDPG": "ddpg",
-    "DDPGConfig": "ddpg",
-    "DQN": "dqn",
-    "DQNConfig": "dqn_config",
-    "Episode": "agent",
-    "Evaluation": "agent",
+    "Chunk": "loop.results",
+    "Controls": "loop.controls",
+    "DDPG": "algorithms.ddpg",
+    "DDPGConfig": "algorithms.ddpg",
+    "DQN": "algorithms.dqn",
+    "DQNConfig": "algorithms.dqn_config",
+    "Episode": "loop.results",
+    "Evaluation": "loop.results",
     "OffPolicyConfig": "config",
     "OnPolicyConfig": "config",
-    "PPO": "ppo",
-    "PPOConfig": "ppo",
-    "SAC": "sac",
-    "SACConfig": "sac_config",
-    "Spaces": "algorithm",
-    "TD3": "td3",
-    "TD3Config": "td3",
-    "TRPO": "trpo",
-    "TRPOConfig": "trpo",
+    "PPO": "algorithms.ppo",
+    "PPOConfig": "algorithms.ppo",
+    "SAC": "algorithms.sac",
+    "SACConfig": "algorithms.sac_config",
+    "Spaces": "spaces",
+    "TD3": "algorithms.td3",
+    "TD3Config": "algorithms.td3",
+    "TRPO": "algorithms.trpo",
+    "TRPOConfig": "algorithms.trpo",
     "UserError": "errors",
     "hp": "config",
+    "Learner": "learner",
+    "RolloutMemory": "memory.rollout",
+    "ReplayMemory": "memory.replay",
+    "make_distribution": "networks.distributions",
+    "mlp": "networks.layers",
+    "initialise": "networks.layers",
+    "value_at": "schedules",
 }
 __all__ = list(_HOME)
 

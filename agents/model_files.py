@@ -56,7 +56,7 @@ class Layer:
 
     @property
     def rule(self) -> tuple[float, str]:
-        """How the weights begin: gain and rule, as `rltune.agents.networks.layers.initialise` wants it."""
+        """How the weights begin: gain and rule, as `networks.layers.initialise` wants it."""
         return self.gain, RULES[self.initializer]
 
 

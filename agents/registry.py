@@ -12,10 +12,10 @@ from rltune.agents.user_code import import_object
 if TYPE_CHECKING:
     from rltune.agents.algorithm import Algorithm
 
-BUILTIN = {
-    name.lower(): f"rltune.agents.{name.lower()}:{name}"
-    for name in ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO")
-}
+_CLASSES = ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO")
+BUILTIN = {name.lower(): f"rltune.agents.algorithms.{name.lower()}:{name}" for name in _CLASSES}
+# Runs and checkpoints of 0.1 have these names of our classes.
+_OLD_NAMES = {f"rltune.agents.{name.lower()}:{name}": name.lower() for name in _CLASSES}
 HELP = f"{', '.join(BUILTIN)}, rllib:PPO, or module:Class of your own"
 ENTRY_POINT_GROUP = "rltune.agents"
 
@@ -31,12 +31,19 @@ def agent_names() -> list[str]:
     return sorted(_specs())
 
 
+def name_of(agent: type) -> str:
+    """Return the name of an agent's class: ``ppo``, or ``module:Class`` of the user's own."""
+    spec = f"{agent.__module__}:{agent.__qualname__}"
+    return next((name for name, ours in BUILTIN.items() if ours == spec), spec)
+
+
 def agent_class(name: str) -> type[Algorithm[Any]]:
     """Return the class of an agent: ``ppo``, an entry point's name or ``module:Class``.
 
     Raises:
         UserError: there is no such agent, or it can't be imported, or a part of it is missing.
     """
+    name = _OLD_NAMES.get(name, name)
     spec = name if ":" in name else BUILTIN.get(name.lower())
     if spec is None:  # reading the entry points of all packages takes 20 ms
         specs = _specs()

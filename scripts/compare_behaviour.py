@@ -32,7 +32,7 @@ QUICK = "--wandb off --no-report --concurrency 1 --evaluations 3 --eval-episodes
 FEW = "--trials 6 --finalists 2 --test-seeds 2"
 CARTPOLE = "--env CartPole-v1 --budget 600 --n-envs 2 --n-steps 32 --batch-size 32"
 PPO = f"run ppo {CARTPOLE} --net-arch [16] {FEW} {QUICK}"
-SPREAD = "-s learning_rate=1e-4..1e-2:log -s gamma=0.9..0.999 -s ent_coef=0..0.01"
+SPREAD = "-s learning_rate=1e-4..1e-2:log -s gamma=0.9..0.999 -s ent_coef=0..0.01:uniform"
 SEARCHES = {
     "agent-ppo": f"{PPO} {SPREAD}",
     "agent-a2c": f"run a2c --env CartPole-v1 --budget 600 --n-envs 2 {FEW} {QUICK}",
@@ -113,7 +113,7 @@ def record_case(case: str, file: Path) -> None:
     """Run one case, and write what it decided."""
     import rltune
 
-    arguments = [word.replace("\xa0", " ") for word in CASES[case].split()]
+    arguments = [word.replace("\xa0", " ") for word in CASES[case].split(" ") if word]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "rltune", *arguments, "--name", "case"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -149,7 +149,10 @@ def difference(before: Any, after: Any, where: str = "") -> str:
     if isinstance(before, list) and isinstance(after, list):
         if len(before) != len(after):
             return f"{where} has {len(before)} entries before, {len(after)} after"
-        found = (difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(before, after)))
+        found = (
+            difference(a, b, f"{where}[{i}]")
+            for i, (a, b) in enumerate(zip(before, after, strict=True))
+        )
         return next(filter(None, found), "")
     return "" if before == after else f"{where}: {before!r} before, {after!r} after"
 

@@ -1,8 +1,8 @@
 """Searches over learning curves that are computed, not trained: no Ray, no database.
 
-The proposals are those of the search's own samplers (`rltune.samplers.proposer.Proposer`), the decisions
-those of its scheduler (`rltune.schedulers.asha`); four trials run at once, and each takes as long as its
-steps. The first trial is the default configuration, as in a search.
+The proposals are those of the search's own samplers (`rltune.samplers.proposer.Proposer`), the
+decisions those of its scheduler (`rltune.schedulers.asha`); four trials run at once, and each takes
+as long as its steps. The first trial is the default configuration, as in a search.
 
 Two sets of settings. With `FIRST` the importances were worked out. `SECOND` was written down before
 that, with other shapes, scales and noise and with trials that fail, and looked at in the end only.

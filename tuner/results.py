@@ -41,7 +41,7 @@ class Run(RunReader):
         configuration, and the command that trains it again.
 
         Args:
-            against: "env_steps" gives, of any search, the best objective by when, see `learning_front.py`
+            against: "env_steps" gives, of any search, the best objective by when
 
         Raises:
             UserError: there is no such front, or not yet.

@@ -1,4 +1,4 @@
-"""The hyperparameters of DQN, beside `rltune.agents.algorithms.dqn`: Rainbow's parts make many of them."""
+"""The hyperparameters of DQN, Rainbow's parts included; `dqn.py` has the algorithm."""
 
 from __future__ import annotations
 

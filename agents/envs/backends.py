@@ -1,4 +1,4 @@
-"""The ways to run environments side by side, brought to one meaning for `rltune.agents.envs.vector`.
+"""Backends of vector environments, brought to one meaning for `rltune.agents.envs.vector`.
 
 Each steps all environments and says what truly came next; `Envs` says when a new episode begins.
 gymnasium's own autoreset is switched off, or undone where it can't be (PITFALLS: its default hands

@@ -27,7 +27,7 @@ from rltune.agents.loop.normalization import ObservationNormalizer, RewardNormal
 from rltune.agents.loop.results import Chunk, Episode
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.registry import agent_class
+from rltune.agents.registry import agent_class, name_of
 from rltune.agents.spaces import Parts, Spaces
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ class Agent:
         found = agent_class(algorithm) if isinstance(algorithm, str) else algorithm
         if not isinstance(config, AgentConfig):
             config = make_config(found.Config, config or {})
-        self.algorithm_spec = (
-            algorithm if isinstance(algorithm, str) else f"{found.__module__}:{found.__qualname__}"
-        )
+        self.algorithm_spec = algorithm if isinstance(algorithm, str) else name_of(found)
         self.env = env
         self.env_kwargs = dict(env_kwargs or {})
         self.config = config

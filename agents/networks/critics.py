@@ -1,6 +1,6 @@
 """Q-networks side by side, of DDPG, TD3 and SAC.
 
-Critics read images with an encoder that they share; actors (`rltune.agents.networks.actors`) have their own.
+Critics read images with an encoder that they share; actors (`actors.py`) have their own.
 """
 
 from __future__ import annotations

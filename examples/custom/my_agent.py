@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 import torch
 from agents.returns import rewards_to_go
-from rltune.agents import AgentConfig, Algorithm, hp
-from rltune.agents.learner import Learner
-from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.networks.actor_critic import initialise, mlp
-from rltune.agents.networks.distributions import make_distribution
-from rltune.agents.schedules import value_at
+from rltune.agents import (
+    AgentConfig,
+    Algorithm,
+    Learner,
+    RolloutMemory,
+    hp,
+    initialise,
+    make_distribution,
+    mlp,
+    value_at,
+)
 from torch import nn
 
 

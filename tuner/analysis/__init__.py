@@ -1,1 +1,1 @@
-"""Analysis of a search: its summary, its learning curves' front, and replays of what it recorded."""
+"""Analysis of a search: its summary, its learning front, replays of what it recorded."""

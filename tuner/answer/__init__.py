@@ -1,1 +1,1 @@
-"""The answer of a search: finalists, the tournament on test seeds, the ranking and its sentences."""
+"""The answer of a search: finalists, the tournament, the ranking and its sentences."""

@@ -52,8 +52,8 @@ class Ranked:
     """A finalist in the ranking; ``scores`` has -inf for a training that diverged.
 
     ``difference`` is its interquartile mean minus that of the defaults, with the 90 % interval for
-    all comparisons with the defaults together (`estimates.difference`). ``better_than_default``, the
-    claim that this is beyond chance, is made exactly when zero lies below that interval.
+    all comparisons with the defaults together (`estimates.difference`). ``better_than_default``,
+    the claim that this is beyond chance, is made exactly when zero lies below that interval.
     """
 
     trial: int

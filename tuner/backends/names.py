@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltune.agents.errors import UserError
-
-if TYPE_CHECKING:
-    pass
+from rltune.agents.registry import name_of
 
 RLLIB = "rllib:"
 EXPLORES = "RLlib explores on its own"
@@ -22,7 +18,7 @@ def is_own(agent: str) -> bool:
 
 
 def spec_of(thing: str | type) -> str:
-    """Return "module:Class" for a class."""
+    """Return the name of a class: "ppo" of an agent of ours, else "module:Class"."""
     if isinstance(thing, str):
         return thing
     if not hasattr(thing, "__qualname__"):
@@ -36,4 +32,4 @@ def spec_of(thing: str | type) -> str:
             f"{thing.__qualname__} is defined in the script that is running, where the workers "
             "cannot import it; put it into a module of its own."
         )
-    return f"{thing.__module__}:{thing.__qualname__}"
+    return name_of(thing)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltune.cli.flags import reject_extra
+from rltune.exporting.registry import FORMATS
 
 EXPORT_HELP = """\
 Print the winner of a search, or a training's configuration, as something that others can use.
@@ -23,7 +24,7 @@ sb3      a script for Stable-Baselines3
 cleanrl  the command line of a CleanRL script
 rllib    a script for RLlib
 """
-FORMATS = ("rltune", "zoo", "sb3", "cleanrl", "rllib", "yaml", "json")
+NAMES = tuple(FORMATS)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         "--to",
         default="rltune",
         metavar="FORMAT",
-        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}; default: rltune",
+        help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}; default: rltune",
     )
     parser.add_argument(
         "--trial", type=int, metavar="N", help="of a search, this trial; default: the winner"

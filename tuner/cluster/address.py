@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.agents.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 CLIENT = "ray://"
 ANSWER_WITHIN = 5.0  # seconds

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 # The user's folder is sent to every node.
 MAX_FOLDER = 100_000_000  # bytes

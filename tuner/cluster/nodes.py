@@ -33,11 +33,15 @@ def _make_probe() -> Any:
             except importlib.metadata.PackageNotFoundError:
                 found[package] = "none"
         digest = hashlib.sha256()
+        # Installed, they lie in the folder of rltune; in a checkout, beside it.
+        beside = {"rltune": ("agents", "search_spaces"), "rltune.agents": ()}
         for package in ("rltune", "rltune.agents"):
             spec = importlib.util.find_spec(package) if found["rltune"] != "none" else None
             for folder in (spec.submodule_search_locations or []) if spec else []:
-                for file in sorted(Path(folder).glob("*.py")):
-                    digest.update(file.name.encode() + file.read_bytes())
+                for file in sorted(Path(folder).rglob("*.py")):
+                    name = file.relative_to(folder)
+                    if name.parts[0] not in beside[package]:
+                        digest.update(name.as_posix().encode() + file.read_bytes())
         found["source"] = digest.hexdigest()
         found["sees"] = Path(marker).exists()
         return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError, unknown
 from rltune.exporting.exportable import exportable
+from rltune.exporting.registry import FORMATS
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 from rltune.runs.train_spec import TrainSpec
@@ -57,15 +58,6 @@ def export(
 
 
 _ANY = ("rltune", "yaml", "json")
-FORMATS = {
-    "rltune": ("rltune.exporting.export", "as_command"),
-    "yaml": ("rltune.exporting.export", "as_yaml"),
-    "json": ("rltune.exporting.export", "as_json"),
-    "zoo": ("rltune.exporting.to_sb3", "as_zoo"),
-    "sb3": ("rltune.exporting.to_sb3", "as_sb3"),
-    "cleanrl": ("rltune.exporting.to_cleanrl", "as_cleanrl"),
-    "rllib": ("rltune.exporting.to_rllib", "as_rllib"),
-}
 
 
 def _check_simple(spec: TrainSpec, to: str) -> None:

@@ -1,8 +1,8 @@
 """What a search will cost, before it runs: `rltune plan`.
 
 Some configurations are trained for a few seconds each (`measure.py`), the price of all others is
-predicted from them (`cost_model.py`), and the search is played through many times with its own scheduler
-and made-up scores: who is stopped where is chance, what it costs is not.
+predicted from them (`cost_model.py`), and the search is played through many times with its own
+scheduler and made-up scores: which trial is stopped where is chance, what it costs is not.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
@@ -16,9 +16,6 @@ from rltune.common.redaction import masked
 from rltune.runs.search_spec import check_device
 from rltune.runs.tracking_options import Tracking
 from rltune.space.surroundings import split
-
-if TYPE_CHECKING:
-    pass
 
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
 # Iterations are short enough that the curves have points, and long enough to be worth a row.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr
@@ -13,9 +13,6 @@ from rltune.backends.suite import check_together
 from rltune.runs.search_spec import SearchSpec
 from rltune.space import surroundings
 from rltune.space.space import Space
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_goals(spec: SearchSpec) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.runs.directory import find_run
 from rltune.space import surroundings
 from rltune.space.space import Space
-
-if TYPE_CHECKING:
-    pass
 
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.resources
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.agents.config import Hyperparameter
 from rltune.agents.errors import UserError, unknown
@@ -20,9 +20,6 @@ from rltune.space.dimensions import Dimension
 from rltune.space.flags import dimension_from_values, parse_override
 from rltune.space.reader import KEYS, read_parts
 from rltune.space.yaml_lines import Source, read_yaml
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Dimension",

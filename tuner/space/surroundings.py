@@ -1,8 +1,9 @@
 """What a training has beside its agent's hyperparameters, and may be searched like them.
 
 In a configuration, ``env.KEY`` is an argument of the environment, ``wrapper.NAME`` and
-``wrapper.NAME.ARG`` a wrapper around it (see `rltune.agents.envs.make`), and ``total_timesteps`` the
-length of the training, at most the budget. `split` takes them out again where something is trained.
+``wrapper.NAME.ARG`` a wrapper around it (see `rltune.agents.envs.make`), and ``total_timesteps``
+the length of the training, at most the budget. `split` takes them out again where something is
+trained.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def aggregate(
     """Return a statistic of `STATISTICS` with its stratified bootstrap interval.
 
     Runs are drawn anew within each environment, ``n`` times. The interval is rliable's percentile
-    interval, widened for few runs as `estimates.bootstrap_interval` says; the smallest number of runs
-    counts. Fewer than five give an infinite interval.
+    interval, widened for few runs as `estimates.bootstrap_interval` says; the smallest number of
+    runs counts. Fewer than five give an infinite interval.
     """
     of, columns = STATISTICS[statistic], _columns(scores)
     value = float(of([column[None, :] for column in columns])[0])

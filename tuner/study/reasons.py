@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 # The kind of a reason, and the state in which it leaves the trial.
 STATES = {
     "out of memory": "FAIL",

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltune.stats.pareto import front, spread
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
