@@ -64,7 +64,7 @@ SEARCHES = {
     },
     "racing": f"{PPO} {SPREAD} --seeds racing "
     "--scheduler-options {min_population:\xa02,\xa0margin:\xa00}",
-    "two-objectives": f"{PPO} {SPREAD} --against -eval_length",
+    "two-objectives": f"{PPO} {SPREAD} --against=-eval_length",
 }
 SHORT = "-n 1200 --wandb off --eval-freq 400 --eval-episodes 2 --seed 5"
 TRAININGS = {

@@ -14,7 +14,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.model_files import parse_model, read_model
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Spaces
-from test_layers import AGENTS
+from small_agents import AGENTS
 from torch import nn
 
 # As xagents has them: numbered sections, one line a key.
