@@ -31,6 +31,11 @@ def agent_names() -> list[str]:
     return sorted(_specs())
 
 
+def canonical(name: str) -> str:
+    """Return today's name of an agent: runs and checkpoints of 0.1 may have another."""
+    return _OLD_NAMES.get(name, name)
+
+
 def name_of(agent: type) -> str:
     """Return the name of an agent's class: ``ppo``, or ``module:Class`` of the user's own."""
     spec = f"{agent.__module__}:{agent.__qualname__}"
@@ -43,7 +48,7 @@ def agent_class(name: str) -> type[Algorithm[Any]]:
     Raises:
         UserError: there is no such agent, or it can't be imported, or a part of it is missing.
     """
-    name = _OLD_NAMES.get(name, name)
+    name = canonical(name)
     spec = name if ":" in name else BUILTIN.get(name.lower())
     if spec is None:  # reading the entry points of all packages takes 20 ms
         specs = _specs()

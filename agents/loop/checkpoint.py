@@ -15,6 +15,7 @@ import torch
 from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError, storage_error
 from rltune.agents.loop.controls import Controls
+from rltune.agents.registry import canonical
 
 FORMAT = "rltune-agent"
 VERSION = 1
@@ -75,10 +76,11 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
             f"checkpoint {path} is of format {state['version']}, newer than this rltune reads "
             f"({VERSION}); upgrade rltune"
         )
+    state = {**state, "agent": canonical(state["agent"])}
     for kind, wanted in (("env", env), ("agent", agent)):
         if wanted is not None and wanted != state[kind]:
             raise UserError(f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}")
-    return dict(state)
+    return state
 
 
 def about(agent: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
+from rltune.agents.registry import canonical
 from rltune.common.reading import check_types, from_dict
 from rltune.objectives.goals import Goal, Others, parse_goal
 from rltune.objectives.metrics import DEFAULT, METRIC, parse_objective
@@ -125,7 +126,7 @@ class SearchSpec(Tracking):
         """Read the specification back from run.yaml."""
         spec = from_dict(cls, data, "the spec in run.yaml")
         from_dict(Controls, spec.controls, "controls in run.yaml")
-        return spec
+        return dataclasses.replace(spec, agent=canonical(spec.agent))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types."""

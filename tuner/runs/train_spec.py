@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
+from rltune.agents.registry import canonical
 from rltune.common.reading import check_types, from_dict
 from rltune.common.redaction import masked
 from rltune.runs.search_spec import check_device
@@ -110,7 +112,7 @@ class TrainSpec(Tracking):
         """Read the specification back from run.yaml."""
         spec = from_dict(cls, data, "the spec in run.yaml")
         from_dict(Controls, spec.controls, "controls in run.yaml")
-        return spec
+        return dataclasses.replace(spec, agent=canonical(spec.agent))
 
     def next_point(self, env_steps: int) -> int:
         """Return the env_steps at which the iteration ends that begins at ``env_steps``."""
