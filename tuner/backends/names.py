@@ -1,8 +1,12 @@
-"""Names of agents: which are ours, RLlib's or the user's own."""
+"""Names of agents (ours, RLlib's, the user's own), and what some of them can't be asked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rltune.agents.errors import UserError
+from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import name_of
 
 RLLIB = "rllib:"
@@ -33,3 +37,14 @@ def spec_of(thing: str | type) -> str:
             "cannot import it; put it into a module of its own."
         )
     return name_of(thing)
+
+
+def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
+    """Raise `UserError` for what only a single environment can have."""
+    if controls.target_reward is not None or controls.early_stop_patience is not None:
+        raise UserError(
+            "--target-reward and --early-stop-patience need a single environment: with several, "
+            "none may end before the others."
+        )
+    if env_kwargs:
+        raise UserError("--env-kwargs needs a single environment.")

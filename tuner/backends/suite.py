@@ -15,6 +15,7 @@ from rltune.agents.eval_modes import GREEDY
 from rltune.agents.loop import checkpoint
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
+from rltune.backends.names import check_together
 
 if TYPE_CHECKING:
     from rltune.agents.loop.controls import Controls
@@ -262,14 +263,3 @@ def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         for name in parts[0]
         if name in common
     }
-
-
-def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
-    """Raise `UserError` for what only a single environment can have."""
-    if controls.target_reward is not None or controls.early_stop_patience is not None:
-        raise UserError(
-            "--target-reward and --early-stop-patience need a single environment: with several, "
-            "none may end before the others."
-        )
-    if env_kwargs:
-        raise UserError("--env-kwargs needs a single environment.")

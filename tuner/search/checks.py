@@ -9,7 +9,7 @@ from typing import Any
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr
 from rltune.agents.errors import UserError, unknown
-from rltune.backends.suite import check_together
+from rltune.backends.names import check_together
 from rltune.runs.search_spec import SearchSpec
 from rltune.space import surroundings
 from rltune.space.space import Space

@@ -21,6 +21,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.checkpoints import WEIGHTS, find_checkpoint, keep_weights
+from rltune.backends.names import check_together
 from rltune.backends.registry import (
     agent_type,
     check_start,
@@ -29,7 +30,6 @@ from rltune.backends.registry import (
     make_trainer,
     with_config,
 )
-from rltune.backends.suite import check_together
 from rltune.planning.evaluations import explained, longest_episode
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
