@@ -65,7 +65,7 @@ def test_a_module_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 WHOLE = """
 from dataclasses import dataclass
 from rltune.agents import AgentConfig, Algorithm
-from rltune.agents.ppo import PPO
+from rltune.agents.algorithms.ppo import PPO
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(AgentConfig): pass

@@ -10,6 +10,7 @@ import pytest
 
 def run_here(patch: pytest.MonkeyPatch) -> None:
     """Run the jobs one after the other, from now on."""
+    from rltune.cluster import session
     from rltune.cluster.capacity import Room
     from rltune.execution import tune
     from rltune.execution.messages import PAYLOAD, TASK, Failure
@@ -33,7 +34,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                     worker.cleanup()
                     break
 
-    patch.setattr(tune, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    patch.setattr(session, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
     patch.setattr(Room, "__init__", lambda self, resources: None)
     patch.setattr(Room, "slots", lambda self: 1)
     patch.setattr(tune, "run_jobs", run_jobs)

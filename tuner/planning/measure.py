@@ -1,7 +1,7 @@
 """Measures for some seconds what a configuration costs, in a process like a worker's.
 
-`Meter` starts the process (`python -m rltune.measure`), which reads a question per line and writes
-an answer per line, in JSON. One configuration at a time; what it learns is thrown away.
+`Meter` starts the process (`python -m rltune.planning.measure`), which reads a question per line
+and writes an answer per line, in JSON. One configuration at a time; what it learns is thrown away.
 """
 
 from __future__ import annotations

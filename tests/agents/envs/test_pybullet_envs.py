@@ -115,7 +115,7 @@ def test_a_picture(bullet):
 def test_no_stand_in_is_left_behind_and_nothing_is_printed(bullet):
     code = (
         "import sys; before = sys.path.copy()\n"
-        "from rltune.agents.envs import make_env\n"
+        "from rltune.agents.envs.make import make_env\n"
         f"make_env({MINITAUR!r}).reset(seed=0); make_env('HopperBulletEnv-v0').reset(seed=0)\n"
         "assert not [n for n in sys.modules if n.split('.')[0] in ('gym', 'pkg_resources')]\n"
         "assert sys.path == before\n"

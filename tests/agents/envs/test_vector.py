@@ -204,9 +204,9 @@ def test_truncation_stays_apart_from_termination():
 @pytest.mark.parametrize(
     ("env", "vectorization", "kwargs"),
     [
-        ("test_envs:Scoring", "sync", {}),
-        ("test_envs:MetaScoring", "sync", {}),
-        ("test_envs:Scoring", "async", {}),
+        ("test_vector:Scoring", "sync", {}),
+        ("test_vector:MetaScoring", "sync", {}),
+        ("test_vector:Scoring", "async", {}),
         ("Scoring-v0", "native", {"mode": AutoresetMode.SAME_STEP}),
         ("Scoring-v0", "native", {"mode": AutoresetMode.NEXT_STEP}),
     ],
@@ -250,10 +250,10 @@ def test_time_limit_truncates(vectorization):
         ("Pendulum-v1", "sync"),
         ("Pendulum-v1", "async"),
         ("CliffWalking-v1", "sync"),
-        ("test_envs:Endless", "sync"),
-        ("test_envs:Endless", "async"),
-        ("test_envs:Limited", "sync"),
-        ("test_envs:long_pendulum", "sync"),
+        ("test_vector:Endless", "sync"),
+        ("test_vector:Endless", "async"),
+        ("test_vector:Limited", "sync"),
+        ("test_vector:long_pendulum", "sync"),
     ],
 )
 def test_a_limit_among_the_arguments_takes_the_place_of_the_registered_one(env, vectorization):

@@ -93,7 +93,7 @@ def test_the_traceback_is_there_for_whoever_asks(
     assert main([*TRAIN, "faulty_envs:BadReset", "--traceback"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("Traceback")
-    assert "vectorization.py" in said
+    assert "backends.py" in said
     assert said.splitlines()[-1].startswith("rltune: faulty_envs.py, line 25: KeyError")
 
 

@@ -21,7 +21,7 @@ import rltune
 from ray.exceptions import RayActorError
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from rltune.cluster import address
+from rltune.cluster import address, code
 from rltune.cluster.code import folder_of_code, travelling
 from rltune.cluster.nodes import Nodes
 from rltune.cluster.resources import Growth, NodeType, Resources, fitting
@@ -243,7 +243,7 @@ def test_only_what_is_the_users_travels(tmp_path: Path) -> None:
 def test_a_folder_that_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(address, "MAX_FOLDER", 10)
+    monkeypatch.setattr(code, "MAX_FOLDER", 10)
     (tmp_path / "data").write_bytes(bytes(11))
     with pytest.raises(UserError, match="travels to every node"):
         travelling(tmp_path)

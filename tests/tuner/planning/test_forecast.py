@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rltune.planning.forecast
 from rltune.agents import Agent
 from rltune.cli import main
+from rltune.planning import forecast
 from rltune.planning.forecast import _makespan, _Plays
 from rltune.planning.measure import Cost, Measurement, Meter, measure
 from rltune.search.search import Search
@@ -126,7 +126,7 @@ def test_jobs_run_side_by_side() -> None:
 
 
 def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(rltune.forecast, "Meter", Here)
+    monkeypatch.setattr(forecast, "Meter", Here)
     plan = [*ARGV, "--trials", "12", "--seconds", "1", "--concurrency", "1"]
     assert main([*plan, "--price-per-hour", "36"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -140,13 +140,13 @@ def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert found["money"] is None
     for name in ("env_steps", "wall", "cpu"):
         assert 0 < found[name]["low"] <= found[name]["value"] <= found[name]["high"]
-    assert not list(HERE.glob("runs"))  # nothing is written
+    assert not list(HERE.rglob("run.yaml"))  # nothing is written
 
 
 def test_a_time_limit_says_how_many_trials_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(rltune.forecast, "Meter", Here)
+    monkeypatch.setattr(forecast, "Meter", Here)
     plan = [*ARGV, "--seconds", "1", "--concurrency", "1", "--time-limit", "30s", "--json"]
     assert main(plan) == 0
     found = json.loads(capsys.readouterr().out)
@@ -176,9 +176,9 @@ def test_the_measuring_process_answers_and_says_what_fails() -> None:
         good = meter.measure(search.starts[0].config, 0.5)
         assert good.is_whole
         assert good.memory > 50e6
-        with pytest.raises(rltune.forecast.UserError, match="the environment broke"):
+        with pytest.raises(forecast.UserError, match="the environment broke"):
             meter.measure({**search.starts[0].config, "mode": "raise", "at": 3}, 0.5)
-        with pytest.raises(rltune.forecast.UserError, match="killed"):
+        with pytest.raises(forecast.UserError, match="killed"):
             meter.measure({**search.starts[0].config, "mode": "kill", "at": 3}, 0.5)
     finally:
         meter.close()

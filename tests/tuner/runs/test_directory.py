@@ -128,8 +128,8 @@ def test_storage_that_cannot_be(tmp_path):
 AS_NOBODY = """
 import os, sys
 from rltune.agents.errors import StorageError
-from rltune.provenance import versions
-from rltune.rundir import RunDir
+from rltune.common.provenance import versions
+from rltune.runs.directory import RunDir
 versions()  # imports what nobody may not read
 if os.geteuid() == 0:
     os.seteuid(65534)  # permissions don't bind root
@@ -178,7 +178,7 @@ def test_a_read_only_disk(small_disk):
 
 HOLD = """
 import sys, time
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 with RunDir.open(sys.argv[1]).lock():
     print("locked", flush=True)
     time.sleep(60)
@@ -228,7 +228,7 @@ def test_default_names(tmp_path):
 
 def test_importing_it_is_light():
     heavy = "{'numpy', 'pandas', 'pyarrow', 'ray', 'torch'}"
-    code = f"import rltune.rundir, sys; print(*{heavy} & set(sys.modules))"
+    code = f"import rltune.runs.directory, sys; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -245,8 +245,8 @@ def test_who_holds_the_lock_removes_what_a_killed_writer_has_left(tmp_path):
     run = RunDir.create(tmp_path / "run", {})
     code = (
         "import os, sys\n"
-        "from rltune.agents import checkpoint\n"
-        "from rltune.files import atomic_write\n"
+        "from rltune.agents.loop import checkpoint\n"
+        "from rltune.common.files import atomic_write\n"
         "die = lambda *_: os._exit(9)\n"
         "if sys.argv[2:]:\n"
         "    checkpoint.torch.save = die\n"

@@ -193,7 +193,7 @@ def test_episodes_of_a_torn_line_never_count(tmp_path):
 KILLED = """
 import json, os, random, signal, sys, time
 import pandas, pyarrow.acero, pyarrow.dataset  # or every fork would import them
-from rltune import history
+from rltune.runs import history
 history.JOURNAL_ROWS, history.MERGE, history.LARGEST = 5, 3, 27
 path, seed = sys.argv[1:]
 rng = random.Random(int(seed))
@@ -285,7 +285,7 @@ def check(path, expected, generation):
 
 WRITING = """
 import sys, time
-from rltune import history
+from rltune.runs import history
 history.JOURNAL_ROWS, history.MERGE, history.LARGEST = 2, 3, 27
 writer, iteration, end = history.HistoryWriter(sys.argv[1]), 0, time.time() + 1
 while time.time() < end:

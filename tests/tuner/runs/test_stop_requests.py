@@ -7,6 +7,7 @@ import contextlib
 import pytest
 import rltune
 from rltune.cli import main
+from rltune.cluster import session
 from rltune.cluster.capacity import Room
 from rltune.execution import tune
 from rltune.execution.messages import PAYLOAD, TASK
@@ -24,7 +25,7 @@ from searching import POPULATION, check_history, search
 def stepping(toy, monkeypatch):
     """Run jobs here, one step of each in turn; `asks` is called after each result."""
     monkeypatch.setattr(stop_requests, "EVERY", 0.0)
-    monkeypatch.setattr(tune, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    monkeypatch.setattr(session, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
     monkeypatch.setattr(Room, "__init__", lambda self, resources: None)
     monkeypatch.setattr(Room, "slots", lambda self: 2)
     asks = []

@@ -343,7 +343,7 @@ def test_a_full_disk_and_gpus_are_told_where_there_are_any(tmp_path, monkeypatch
 PROGRAM = """
 import sys, time
 from rltune.screen import LiveScreen
-from rltune.search_view import SearchView
+from rltune.screen.view import SearchView
 view = SearchView(name="x", agent="ppo", env="CartPole-v1", budget=1000, trials=4)
 stopped = []
 with LiveScreen(view, stop=stopped.append):

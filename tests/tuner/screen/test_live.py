@@ -317,7 +317,7 @@ def test_no_screen_at_all():
 PROGRAM = """
 import sys, time
 from rltune.screen import LiveScreen
-from rltune.search_view import SearchView
+from rltune.screen.view import SearchView
 view = SearchView(name="x", agent="ppo", env="CartPole-v1", budget=1000, trials=4)
 with LiveScreen(view):
     view.trial_started(1)

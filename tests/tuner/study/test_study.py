@@ -272,10 +272,10 @@ def test_reopening_gives_the_same_records(path, study):
 
 CHILD = """
 import sys
-from rltune.distributions import Shown
-from rltune.space import Space
-from rltune.records import Start
-from rltune.samplers import open_study
+from rltune.study.distributions import Shown
+from rltune.space.space import Space
+from rltune.study.records import Start
+from rltune.samplers.proposer import open_study
 space = Space.from_dict({space!r})
 study = open_study({path!r}, space, starts=[Start("default", {default!r})], seed=7)
 for trial in study.unfinished():
@@ -388,7 +388,10 @@ def test_a_full_disk_is_one_sentence_and_the_study_stays_readable(small_disk):
 
 
 def test_neither_ray_nor_torch_is_imported():
-    code = "import rltune.study, rltune.asha, sys; print({'ray', 'torch'} & set(sys.modules))"
+    code = (
+        "import rltune.study.study, rltune.schedulers.asha, sys\n"
+        "print({'ray', 'torch'} & set(sys.modules))"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 

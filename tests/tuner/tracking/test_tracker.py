@@ -220,9 +220,9 @@ def check_broken(run, warning):
 
 KILLED = """
 import os, sys, time
-from rltune.rundir import RunDir
+from rltune.runs.directory import RunDir
 from rltune.tracking import Tracker
-from rltune.tracking_options import Tracking
+from rltune.runs.tracking_options import Tracking
 tracker = Tracker(RunDir.open(sys.argv[1]), Tracking())
 tracker.trial_started({"trial": 1}, {}, 0, "tune")
 tracker.log(1, 0, "tune", {"env_steps": 1, "x": 2})

@@ -510,7 +510,8 @@ def test_the_help_lists_every_hyperparameter(capsys: pytest.CaptureFixture[str])
 def test_after_a_kill_at_any_moment(tmp_path: Path) -> None:
     whole = train(spec(total_timesteps=6400), name="whole", storage_path=tmp_path, plain=True)
     code = (
-        "from rltune.training_loop import *; from pathlib import Path\n"
+        "from rltune.runs.directory import RunDir\n"
+        "from rltune.training.train import *\n"
         f"s = TrainSpec.from_dict(RunDir.open({str(whole.path)!r}).spec)\n"
         f"train(s, name='cut', storage_path={str(tmp_path)!r}, plain=True)"
     )
@@ -522,7 +523,7 @@ def test_after_a_kill_at_any_moment(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         cut = str(tmp_path / "cut")
-        code = f"from rltune.training_loop import *; resume_training({cut!r}, plain=True)"
+        code = f"from rltune.training.train import *; resume_training({cut!r}, plain=True)"
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
         time.sleep(5)
     process.wait()
