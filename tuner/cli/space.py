@@ -117,15 +117,17 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
     from rltune.backends.registry import check_fit, config_class
     from rltune.search.request import full_config, starts
     from rltune.search.space_choice import choose_space
+    from rltune.space.surroundings import split
 
     found = config_class(agent)
     choice = choose_space(agent, env, file, found, {})
     if choice.env:
         default, *_ = starts(choice.space, choice.env, found)
         drawn = choice.space.resolve(choice.space.sample(np.random.default_rng(0)))
-        for one in environments(choice.env):
-            configs = [default.config, full_config(found, drawn)]
-            check_fit(agent, one, configs, {}, has_data=True)
+        for config in (default.config, full_config(found, drawn)):
+            parts = split(config, {}, choice.space.budget or 1)
+            for one in environments(choice.env):
+                check_fit(agent, one, [parts.config], parts.env_kwargs, has_data=True)
     return choice.space, choice.notes
 
 

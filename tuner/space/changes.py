@@ -12,7 +12,7 @@ from rltune.space.checks import can_be, check, check_names, check_reach, start_e
 from rltune.space.core import Start
 from rltune.space.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
 from rltune.space.expressions import Expression
-from rltune.space.surroundings import Searchable
+from rltune.space.surroundings import Searchable, is_helper
 from rltune.space.yaml_lines import KeyPath, Source
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def bind(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
     known = Searchable(known)
     space = _with_unsaid(_renamed(space, known), known)
     check_names(space, known)
+    _check_helpers(space)
     space = _without_auxiliaries(space, known)
 
     def value(name: str, item: Any, *path: str | int) -> Any:
@@ -118,7 +119,10 @@ def _renamed(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
         for name, value in values.items():
             own = own_name(name, known)
             if own is None:
-                raise space.source.error((*path, name), str(unknown("hyperparameter", name, known)))
+                text = str(unknown("hyperparameter", name, known))
+                if path == ("space",) and name in _used(space):
+                    text += f" A value that only serves other values begins with _: _{name}."
+                raise space.source.error((*path, name), text)
             if own in result:
                 other = next(n for n in values if names.get(n) == own)
                 raise space.source.error(
@@ -154,6 +158,17 @@ def _renamed(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
 def _used(space: SpaceCore) -> set[str]:
     """The names in the expressions."""
     return set().union(*(e.names for e in (*space.derived.values(), *space.constraints)))
+
+
+def _check_helpers(space: SpaceCore) -> None:
+    """Refuse a helper value that serves nothing: every configuration would appear many times."""
+    used = _used(space).union(*(dimension.when for dimension in space.dimensions.values()))
+    for part, names in (("space", space.dimensions), ("fixed", space.fixed)):
+        for name in names:
+            if is_helper(name) and name not in used:
+                raise space.source.error(
+                    (part, name), f"{name} is a helper value, and nothing here uses it"
+                )
 
 
 def _with_unsaid(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:

@@ -2,8 +2,8 @@
 
 In a configuration, ``env.KEY`` is an argument of the environment, ``wrapper.NAME`` and
 ``wrapper.NAME.ARG`` a wrapper around it (see `rltune.agents.envs.make`), and ``total_timesteps``
-the length of the training, at most the budget. `split` takes them out again where something is
-trained.
+the length of the training, at most the budget. ``_NAME`` is a helper value, which only derived
+values and constraints use. `split` takes all of them out again where something is trained.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ if TYPE_CHECKING:
 
 ENV = "env."
 LENGTH = "total_timesteps"
+HELPER = "_"
 # In words that JavaScript reads, too: the schema for editors has it.
 PATTERN = (
     r"env\.[A-Za-z_][A-Za-z0-9_]*"
     r"|wrapper\.[A-Za-z_][A-Za-z0-9_.]*(:[A-Za-z_][A-Za-z0-9_]*)?(\.[A-Za-z_][A-Za-z0-9_]*)?"
 )
-_NAME = re.compile(rf"(?:{PATTERN}|{LENGTH})\Z")
+_NAME = re.compile(rf"(?:{PATTERN}|{LENGTH}|{HELPER}\w+)\Z")
 
 
 def is_surrounding(name: str) -> bool:
     """Whether the name is one of these, rather than a hyperparameter."""
     return _NAME.match(name) is not None
+
+
+def is_helper(name: str) -> bool:
+    """Whether the name is of a helper value: it begins with an underscore."""
+    return name.startswith(HELPER)
 
 
 class Searchable(dict[str, Hyperparameter]):
@@ -55,7 +61,7 @@ class Searchable(dict[str, Hyperparameter]):
             high=None,
             scale="log" if is_length else "uniform",
             choices=None,
-            help="env_steps of the training" if is_length else "of the environment",
+            help="env_steps of the training" if is_length else "beside the agent",
             schedule=False,
             minimum=1 if is_length else float("-inf"),
             maximum=float("inf"),
@@ -87,7 +93,7 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
     """Return what is trained, where, and for how long.
 
     Args:
-        config: of a trial
+        config: of a trial, with its helper values
         env_kwargs: of all trials; the configuration's win
         budget: env_steps where the configuration says nothing
     """
@@ -95,7 +101,7 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
     ours = {
         name.removeprefix(ENV): value
         for name, value in config.items()
-        if is_surrounding(name) and name != LENGTH
+        if is_surrounding(name) and name != LENGTH and not is_helper(name)
     }
     return Parts(own, {**env_kwargs, **ours}, int(config.get(LENGTH, budget)))
 
@@ -103,8 +109,9 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
 def check(space: SpaceCore, env: str, budget: int) -> None:
     """Raise `UserError` where such a name can't be searched, or fixed, here."""
     names = [name for name in (*space.dimensions, *space.fixed) if is_surrounding(name)]
-    if is_suite(env) and any(name != LENGTH for name in names):
-        raise UserError(f"{names[0]} needs a single environment; {env} are several.")
+    of_env = [name for name in names if name != LENGTH and not is_helper(name)]
+    if is_suite(env) and of_env:
+        raise UserError(f"{of_env[0]} needs a single environment; {env} are several.")
     if LENGTH in space.derived:
         raise UserError(f"{LENGTH} can't be derived: it has to be at most the budget; search it.")
     values: list[Any] = [start.values.get(LENGTH, 0) for start in space.starts]

@@ -140,3 +140,59 @@ def test_flags_and_files_mean_the_same(
         rltune.Search("ppo", "CartPole-v1", derived, budget=900)
     read = Space.from_dict({"env.g": {"uniform": [8, 12]}, "lr": {"log": [1e-4, 1e-2]}})
     assert Space.from_dict(read.to_dict()) == read
+
+
+HELPED: dict[str, Any] = {
+    "space": {
+        "n_steps": {"pow2": [16, 64]},
+        "_minibatches": {"choice": [1, 2, 4]},
+        "learning_rate": {"log": [1e-4, 1e-2]},
+    },
+    "derived": {"batch_size": "n_steps * n_envs // _minibatches"},
+    "constraints": ["_minibatches * 8 <= n_steps"],
+    "fixed": {"n_envs": 2, "n_epochs": 1, "net_arch": [4]},
+}
+
+
+def test_a_helper_value_is_searched_and_never_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from serial_jobs import run_here
+
+    run_here(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    rltune.Search(
+        "ppo", "CartPole-v1", HELPED, budget=128, trials=8, evaluations=2, eval_episodes=1,
+        finalists=1, test_seeds=1, name="helped", wandb="off", report=False, screen="none",
+    ).run()  # fmt: skip
+    trials = rltune.open("runs/helped").trials()
+    sampled = trials[trials["origin"] == "sampler"]
+    assert set(trials["state"]) <= {"COMPLETE", "PRUNED"}
+    assert set(sampled["config._minibatches"]) > {1}
+    expected = sampled["config.n_steps"] * 2 // sampled["config._minibatches"]
+    assert (sampled["config.batch_size"] == expected).all()
+    assert (sampled["config._minibatches"] * 8 <= sampled["config.n_steps"]).all()
+    number = int(sampled["trial"].iloc[0])
+    for to in ("rltune", "yaml", "json", "sb3", "zoo", "cleanrl", "rllib"):
+        assert main(["export", "helped", "--to", to, "--trial", str(number)]) == 0
+        assert " _minibatches" not in capsys.readouterr().out
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"n_steps": 16, "_minibatches": 2, "net_arch": [4]}))
+    train = ["train", "ppo", "--env", "CartPole-v1", "-n", "64", "--wandb", "off", "--plain"]
+    assert main([*train, "--config", str(config), "--name", "file"]) == 0
+    assert "_minibatches" not in rltune.open("runs/file").spec["config"]
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"space": {"_x": {"choice": [1, 2]}}}, "_x is a helper value, and nothing here uses it"),
+        (
+            {"space": {"x": {"choice": [1, 2]}}, "derived": {"n_steps": "16 * x"}},
+            "A value that only serves other values begins with _: _x.",
+        ),
+    ],
+)
+def test_a_value_that_serves_nothing_is_refused(space: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        rltune.Search("ppo", "CartPole-v1", space, budget=900)
