@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A search under Slurm: sbatch clusters/slurm.sh ppo --env CartPole-v1 --trials 100
-# To go on with one: RLTUNE_COMMAND=resume sbatch clusters/slurm.sh RUN
-# One Ray node per Slurm node; the clone (with its .venv: scripts/setup) and the runs lie on the
+# To resume one: RLTUNE_COMMAND=resume sbatch clusters/slurm.sh RUN
+# It starts one Ray node per Slurm node. The clone (with its .venv: scripts/setup) and the runs are on the
 # file system that the nodes share. Slurm ends everything when the search is done.
 #SBATCH --job-name=rltune
 #SBATCH --nodes=2
@@ -15,7 +15,7 @@ set -euo pipefail
 clone=${RLTUNE_CLONE:-$SLURM_SUBMIT_DIR}
 source "$clone/.venv/bin/activate"
 
-# Two jobs may share a node: each has ports and a token of its own.
+# Two jobs may share a node, so each has its own ports and token.
 port=$((20000 + SLURM_JOB_ID % 20000))
 umask 077
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$SLURM_SUBMIT_DIR/.ray-token-$SLURM_JOB_ID
@@ -38,7 +38,7 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     $start --address="$ip:$port" &
 fi
 
-# The driver runs here, on the head. Nodes that are still starting join the search when they come.
+# The driver runs here, on the head. Nodes that are still starting join the search later.
 rltune "${RLTUNE_COMMAND:-run}" "$@" --address "$ip:$port" --plain &
 search=$!
 trap 'kill -TERM $search; wait $search' TERM   # Slurm's warning: stop cleanly, to resume later

@@ -1,15 +1,15 @@
-"""Hold every agent against Stable-Baselines3: same settings, seeds, budget and evaluation, in turn.
+"""Benchmark every agent against Stable-Baselines3: same settings, seeds, budget and evaluation.
 
     pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2
-    python scripts/benchmark_agents.py run       # resumable: goes on where it was stopped
+    python scripts/benchmark_agents.py run       # resumable: continues where it was stopped
     python scripts/benchmark_agents.py table     # the tables of docs/benchmarks.md
     python scripts/benchmark_agents.py pictures  # the learning curves, to docs/images
 
-The settings are presets of search_spaces/: rl-zoo3's where it has some, else our own.
-Each training runs in a process of its own with one thread. Speed is environment steps per
-CPU-second of the training alone; the score is the mean return of 100 greedy episodes after it, the
-same starts for both. What was measured is kept in docs/benchmarks/: the reference's runs need not
-be repeated.
+The settings are presets of search_spaces/: rl-zoo3's where it has some, otherwise our own. The two
+libraries take turns; each training runs in its own process with one thread. Speed is env steps per
+CPU-second of the training alone; the score is the mean return of 100 greedy episodes after it, with
+the same starts for both. Measurements are stored in docs/benchmarks/, so the reference's runs need
+not be repeated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COMPARISONS = [
     Comparison("CartPole-v1", "acer", 100_000, 5, "normalised"),
     Comparison("CartPole-v1", "dqn", 50_000),
     Comparison("CartPole-v1", "ppo", 100_000, 10),
-    # Is what the row above shows of the area chance? Fresh seeds, a part and all of it.
+    # Fresh seeds: is the difference in the row above chance? The first half, and the whole.
     Comparison("CartPole-v1", "ppo", 50_000, 100, first_seed=200, planned=100_000),
     Comparison("CartPole-v1", "ppo", 100_000, 42, first_seed=300),
     Comparison("CartPole-v1", "ppo", 150_000, 5, "xagents"),
@@ -80,7 +80,7 @@ COMPARISONS = [
     Comparison("LunarLander-v3", "dqn", 100_000),
     Comparison("LunarLander-v3", "ppo", 300_000, 15),
     Comparison("LunarLander-v3", "ppo", 1_000_000, 10),
-    # The same question: fresh seeds of nearly all of it.
+    # Fresh seeds for the same reason, up to 900,000 env steps.
     Comparison("LunarLander-v3", "ppo", 900_000, 30, first_seed=200, planned=1_000_000),
     Comparison("LunarLanderContinuous-v3", "sac", 60_000, 3),
     Comparison("LunarLanderContinuous-v3", "td3", 60_000, 3),
@@ -91,7 +91,7 @@ COMPARISONS = [
     Comparison("ALE/Pong-v5", "dqn", 300_000, 2),
     Comparison("ALE/Pong-v5", "ppo", 300_000, 1),
 ]
-# With the ancestor's setting xagents had a mean reward of 250 after 376,832 steps.
+# With this setting xagents reached a mean reward of 250 after 376,832 env steps.
 XAGENTS = dict(
     n_envs=16, n_steps=1024, batch_size=256, n_epochs=10, learning_rate=3e-4,
     normalize_observations=False, normalize_rewards=False,
@@ -127,7 +127,7 @@ def train_ours(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def planned(job: dict[str, Any]) -> int:
-    """Return the env steps that the schedules count to."""
+    """Return the number of env steps at which the schedules end."""
     return int(job.get("planned") or job["budget"])
 
 
@@ -155,7 +155,7 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
-    """Return the reference's model with our hyperparameters, and its environments."""
+    """Return Stable-Baselines3's model with our hyperparameters, and its environments."""
     import torch
     from rltune.agents.config import config_dict, make_config
     from rltune.agents.registry import agent_class
@@ -174,7 +174,7 @@ def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
 
 
 def maker(env: str) -> Callable[..., Any]:
-    """Return what makes the environment; the frames are ours: what is compared is the learning."""
+    """Return a function that makes the environment, with our frames for both libraries."""
     import gymnasium
     from rltune.agents.envs.make import is_atari
     from rltune.agents.envs.vector import make_env
@@ -183,7 +183,7 @@ def maker(env: str) -> Callable[..., Any]:
 
 
 def sb3_scores(model: Any, env: str, episodes: int, seed: int = EVALUATION_SEED) -> list[float]:
-    """Return the returns of greedy episodes, with the starts that our own evaluation has."""
+    """Return the returns of greedy episodes, with the same starts as our evaluation."""
     from rltune.agents.envs.vector import episode_seed
 
     vec = model.get_vec_normalize_env()
@@ -283,13 +283,13 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 
 def area(row: dict[str, Any]) -> float:
-    """Return the mean of the learning curve: the training returns of equal parts of the steps."""
+    """Return the area: the mean of the learning curve, over equal parts of the env steps."""
     known = [value for value in filled(row["curve"]) if value is not None]
     return float(sum(known) / len(known))
 
 
 def filled(curve: list[float | None]) -> list[float | None]:
-    """Return the curve with parts in which no episode ended as the part before."""
+    """Return the curve; a part in which no episode ended repeats the part before."""
     result: list[float | None] = []
     for value in curve:
         result.append(result[-1] if value is None and result else value)
@@ -360,7 +360,7 @@ def speed_of(rows: list[dict[str, Any]]) -> float:
 def interval(
     rows: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
 ) -> tuple[float, float, float] | None:
-    """Return interquartile mean, lower and upper end of its 95 % interval."""
+    """Return the interquartile mean and the ends of its 95 % interval."""
     from rltune.stats.estimates import bootstrap_interval, iqm
 
     values = [known for row in rows if (known := value(row)) is not None]
@@ -392,7 +392,7 @@ def reached(library: str, preset: str, rows: list[dict[str, Any]]) -> str:
 
 
 def pictures(results: Path, images: Path) -> None:
-    """Draw the learning curves of each environment: means over the seeds, and the range of them."""
+    """Draw the learning curves of each environment: mean and range over the seeds."""
     import matplotlib
 
     matplotlib.use("Agg")

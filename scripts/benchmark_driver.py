@@ -1,10 +1,10 @@
-"""Measure what rltune itself costs: 100 trivial trials, and the resume of a 500-trial search.
+"""Benchmark rltune's overhead: 100 trivial trials, and resuming a search of 500 trials.
 
     python scripts/benchmark_driver.py
-    python scripts/benchmark_driver.py --scale  # 2,000 trials: does a trial cost more in the end?
+    python scripts/benchmark_driver.py --scale  # 2,000 trials: does the overhead grow?
 
-The trials train nothing (tests/tuner/toy.py), so what is left is Ray Tune, the study and the
-history. Ray is up before the clock starts.
+The trials train nothing (tests/tuner/toy.py), so the time is that of Ray Tune, the study and the
+history. Ray is started before the clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 TOYS = Path(__file__).resolve().parent.parent / "tests" / "tuner"
-# Two dimensions: of one, thousands of trials would soon have tried every good value.
+# Two dimensions: with one, thousands of trials would soon have tried every good value.
 SPACE = {"space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}}}
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     from rltune.cluster.session import ray_session
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scale", action="store_true", help="2,000 trials instead")
+    parser.add_argument("--scale", action="store_true", help="run 2,000 trials instead")
     scale = parser.parse_args().scale
     options = {"budget": 90, "wandb": "off", "report": False, "screen": "none", "tournament": False}
     with tempfile.TemporaryDirectory() as folder, ray_session():

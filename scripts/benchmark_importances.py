@@ -1,4 +1,4 @@
-"""Measure the importances on functions whose true indices are known.
+"""Benchmark the hyperparameter importances on functions whose true shares are known.
 
     python scripts/benchmark_importances.py coverage  # how often fANOVA's intervals hold the truth
     python scripts/benchmark_importances.py noise     # how often a dummy is above its floor
@@ -6,7 +6,7 @@
     python scripts/benchmark_importances.py time      # CPU seconds for 100 and for 1,000 trials
     python scripts/benchmark_importances.py report    # the tables and the figure of the document
 
-Every repetition is a row of docs/benchmarks/importances.jsonl; what is there is not run again.
+Every repetition is a row of docs/benchmarks/importances.jsonl; recorded ones are not run again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Function:
-    """A function over a space, and the share of the variance of each parameter alone."""
+    """A function over a space, with the share of the variance that each parameter makes alone."""
 
     space: dict[str, Any]
     value: Callable[[Config, np.random.Generator], float]
@@ -109,7 +109,7 @@ def additive() -> Function:
 
 
 def conditional() -> Function:
-    """Two parameters that only one optimizer has each, one of them a dummy; and two dummies."""
+    """Two conditional parameters, one per optimizer and one of them a dummy, and two dummies."""
     space = {
         "optimizer": {"choice": ["adam", "rmsprop", "sgd"]},
         "alpha": {"uniform": [0.0, 1.0], "when": {"optimizer": "rmsprop"}},
@@ -150,7 +150,7 @@ def make_run(folder: Path, function: Function) -> RunDir:
 
 
 def fill(run: RunDir, trials: list[tuple[Config, float]]) -> Run:
-    """Write the trials as a search does."""
+    """Write the trials to a run directory, as a search does."""
     names = run.spec["space"]["space"]
     rows = [
         {
@@ -178,7 +178,7 @@ def coverage(function: Function, run: Run, seed: int) -> dict[str, Any]:
 
 
 def noise(function: Function, run: Run, seed: int) -> dict[str, Any]:
-    """Return by method which parameters are above their floors, and whether a pair is."""
+    """Return, by method, the parameters above their floors, and whether a pair is."""
     frame = importances(run, samples=2, seed=seed)
     return {
         str(method): rows[~rows["is_noise"]]["parameter"].tolist()
@@ -191,7 +191,7 @@ DESIGNS = [f"{s}+{judge}" for s in ("tpe", "cost-aware", "cmaes") for judge in (
 
 
 def chosen(names: list[str], trials: int, repetitions: int) -> None:
-    """Simulate searches whose samplers learn, and judge their parameters."""
+    """Simulate searches whose samplers learn, and compute their importances."""
     done = {key_of(row) for row in results()}
     every = itertools.product(range(repetitions), names, DESIGNS)
     for seed, name, design in every:
@@ -246,7 +246,7 @@ def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def covered(function: str, design: str, trials: int) -> pd.DataFrame:
-    """Return a row per repetition and parameter: truth, share, interval, the forest's share."""
+    """Return a row per repetition and parameter: true share, share, interval, forest's share."""
     truth = FUNCTIONS[function]().truth
     rows = [
         (row["seed"], name, truth.get(name, 0.0), *found)
@@ -261,7 +261,7 @@ def covered(function: str, design: str, trials: int) -> pd.DataFrame:
 
 
 def error(values: pd.DataFrame, column: str) -> float:
-    """Return the standard error of a mean, whose repetitions are independent, not its rows."""
+    """Return the standard error of a mean; repetitions are independent, their rows are not."""
     means = values.groupby("seed")[column].mean()
     return float(means.std(ddof=1) / math.sqrt(len(means)))
 
@@ -294,7 +294,7 @@ def report() -> None:
 
 
 def chosen_tables() -> None:
-    """Print how often dummies were above and the real ones found where trials were chosen."""
+    """Print how often dummies and real parameters were above their floors, for chosen trials."""
     rows = []
     for row in results():
         if row["kind"] != "chosen":
@@ -348,7 +348,7 @@ def noise_rows(function: str, design: str, trials: int) -> None:
 
 
 def figure(designs: list[Any]) -> None:
-    """Draw the shares that were found against the true ones, with and without the correction."""
+    """Draw the estimated shares against the true ones, with and without the correction."""
     import matplotlib
 
     matplotlib.use("Agg")

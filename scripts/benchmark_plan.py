@@ -1,11 +1,10 @@
-"""How well `rltune plan` foresees what a search costs: five small searches, planned and then run.
+"""Benchmark `rltune plan`: the predicted and the actual cost of five small searches.
 
     python scripts/benchmark_plan.py            # all of them: some minutes on two cores
     python scripts/benchmark_plan.py ppo td3    # some
 
-Prints a row per search as soon as it has ended: what was foreseen, what it was, and the ratio. CPU
-seconds are those of training and evaluation, which hardly depend on what else the machine does;
-wall time does.
+Prints a row per search as soon as it has ended: the prediction, the actual cost, and the ratio. CPU
+seconds are those of training and evaluation, which hardly depend on other load; wall time does.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def rltune_command(*words: str) -> str:
 
 
 def actual(folder: str) -> dict[str, float]:
-    """Return what a search has cost: env_steps, cpu and wall seconds."""
+    """Return the cost of a search: env steps, CPU and wall seconds."""
     history = rltune.open(folder).history()
     runs = history.groupby(["trial", "seed"])[["env_steps", "cpu_time"]].max()
     return {"env_steps": float(runs["env_steps"].sum()), "cpu": float(runs["cpu_time"].sum())}

@@ -1,9 +1,9 @@
-"""What a newcomer's first search finds: `scripts/quickstart`'s search with ten seeds.
+"""Benchmark the first search: `scripts/quickstart`'s search with ten seeds.
 
     python scripts/benchmark_quickstart.py run FOLDER     # resumable; some three minutes a seed
     python scripts/benchmark_quickstart.py table FOLDER   # the table of docs/benchmarks.md
 
-Beyond chance is what the answer itself claims: the test that is behind it stands in docs/seeds.md.
+"Beyond chance" is the answer's own claim; docs/seeds.md describes its test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEARCH = ["run", "ppo", "--space", "search_spaces/ppo.yaml", "--plain", "--wandb
 
 
 def run(folder: Path) -> None:
-    """Run the searches that are not there yet; one that was cut short goes on."""
+    """Run the missing searches; an interrupted one is resumed."""
     for seed in SEEDS:
         path = folder / f"seed-{seed}"
         if path.exists() and rltune.open(path).answer is not None:
@@ -54,7 +54,7 @@ def row(path: Path) -> tuple[str, bool]:
 
 
 def kind(one: Mapping[str, Any]) -> str:
-    """Return where a configuration comes from."""
+    """Return the origin of a configuration."""
     return "known-good settings" if "sampler" not in one["origins"] else f"trial {one['trial']}"
 
 
@@ -64,7 +64,7 @@ def score(one: Mapping[str, Any]) -> str:
 
 
 def lead(one: Mapping[str, Any]) -> str:
-    """Return how much better than the defaults something is, and whether beyond chance."""
+    """Return the lead of a configuration over the defaults, and whether it is beyond chance."""
     difference = one["difference"]
     if difference is None:
         return "-"

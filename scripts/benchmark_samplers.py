@@ -1,12 +1,12 @@
-"""Measure the samplers on functions that cost nothing: no training, no Ray, no database.
+"""Benchmark the samplers on synthetic functions: no training, no Ray, no database.
 
     python scripts/benchmark_samplers.py warm   # trials to the threshold, with and without --from
     python scripts/benchmark_samplers.py cost   # cost to the threshold: cost-aware against tpe
     python scripts/benchmark_samplers.py rungs  # trials stopped early: what tpe learns from them
     python scripts/benchmark_samplers.py time   # milliseconds for a proposal after 2,000 trials
 
-Ratios are paired by seed: geometric means with 95 % bootstrap intervals. Who does not reach the
-threshold counts as having needed all trials, or all the cost.
+Ratios are paired by seed: geometric means with 95 % bootstrap intervals. A search that does not
+reach the threshold counts as having needed all trials, or all the cost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SPACE = Space.from_dict(
 
 
 class Target:
-    """A bumpy hill over the space, 1 at its top, whose place the seed decides.
+    """A bumpy hill over the space, 1 at its top; the seed determines its place.
 
     Args:
         seed: of the place, and of the noise of every value
@@ -124,7 +124,7 @@ def config_of(trial: FrozenTrial) -> Config:
 
 
 def reached(bench: Bench, target: Target, threshold: float, most: int) -> int:
-    """Return the number of trials until one is truly above the threshold."""
+    """Return the number of trials until one is above the threshold, without noise."""
     for n in range(1, most + 1):
         trial = bench.ask()
         bench.tell(trial, target(config_of(trial)))
@@ -152,7 +152,7 @@ KINDS: dict[str, Callable[[int], Target]] = {
 
 @functools.cache
 def learned(name: str, seed: int, n: int = 40) -> Earlier:
-    """Return what a search with tpe of one of `KINDS` has learned."""
+    """Return the trials of a search with tpe on one of `KINDS`, as a warm start reads them."""
     bench = Bench("tpe", seed + 7000)
     reached(bench, KINDS[name](seed), math.inf, n)
     values = tuple(config_of(trial) for trial in bench.trials)
@@ -160,7 +160,7 @@ def learned(name: str, seed: int, n: int = 40) -> Earlier:
 
 
 def warm(args: argparse.Namespace) -> None:
-    """Compare searches with and without an earlier one."""
+    """Compare searches with and without a warm start."""
     most = args.trials or 100
     cold = [
         reached(Bench(args.sampler, s), Target(s), args.threshold, most) for s in range(args.reps)
@@ -177,7 +177,7 @@ def warm(args: argparse.Namespace) -> None:
 
 
 def spent(bench: Bench, target: Target, threshold: float, most: float, spread: float) -> float:
-    """Return the cost until a trial is truly above the threshold; the mean trial costs 1.
+    """Return the cost until a trial is above the threshold, without noise; the mean trial costs 1.
 
     Args:
         spread: a trial with 25 epochs costs so many times one with a single epoch
@@ -196,7 +196,7 @@ def spent(bench: Bench, target: Target, threshold: float, most: float, spread: f
 
 
 def cost(args: argparse.Namespace) -> None:
-    """Compare what it costs to reach the threshold."""
+    """Compare the cost to reach the threshold."""
     most = args.trials or 60
     proposer = ("tpe", "cost-aware", "gp") if args.sampler == "gp" else ("tpe", "cost-aware")
     print(f"{args.reps} repetitions, threshold {args.threshold} of 1, at most {most} mean trials")
@@ -224,7 +224,7 @@ NOISE = [0.25, 0.1, 0.03]
 
 
 def halved(bench: Bench, target: Target, most: float, at_once: int = 4) -> float:
-    """Return the true value of the best full trial after so many full budgets under ASHA."""
+    """Return the true value of the best full trial after a number of whole budgets under ASHA."""
     scheduler = make_scheduler("asha", STEPS[-1], {"n_rungs": 3})
     noise = np.random.default_rng(target.noise.integers(2**31))
     flying: list[tuple[float, int, int]] = []  # when it reaches its next rung, number, rung
@@ -261,12 +261,12 @@ def largest_budget(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> l
 
 
 def only_full(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[FrozenTrial]:
-    """Hide the trials that were stopped early."""
+    """Hide the trials stopped early."""
     return [trial for trial in trials if trial.state != TrialState.PRUNED]
 
 
 def rungs(args: argparse.Namespace) -> None:
-    """Compare what TPE makes of the trials that were stopped early."""
+    """Compare ways to show TPE the trials stopped early."""
     most = args.trials or 30
     print(f"true value of the best after {most} full budgets, {args.reps} repetitions")
     kept, found = proposer.for_tpe, {}

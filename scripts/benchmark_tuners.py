@@ -1,16 +1,15 @@
-"""Hold the search against others: same machine, same minutes, the winners on the same fresh seeds.
+"""Benchmark the search against other tuners: same machine and time, winners on the same new seeds.
 
     pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2 rl_zoo3==2.9.2
     python scripts/benchmark_tuners.py run       # resumable; nothing else may run on the machine
     python scripts/benchmark_tuners.py table     # for docs/benchmarks.md
 
-Each search has the machine for itself for `MINUTES`: ours (with its tournament), plain Ray Tune
-with OptunaSearch and ASHA over our agent, Optuna over Stable-Baselines3's (two processes), and
-rl-zoo3's optimiser (two processes). All train two configurations at once, each trial has the same
-env_steps and ten evaluations (ours: nine) of ten greedy episodes. The first three search the same
-space, as far as their agent has the hyperparameters; rl-zoo3 has its own, around its tuned
-settings. Then each winner is trained on ten seeds that no search saw, and scored by 100 greedy
-episodes.
+Each search has the machine to itself for `MINUTES`: rltune (with its tournament), Ray Tune with
+OptunaSearch and ASHA over our agent, Optuna over Stable-Baselines3's (two processes), and rl-zoo3's
+optimiser (two processes). All train two configurations at once; each trial has the same env steps
+and ten evaluations (rltune: nine) of ten greedy episodes. The first three search the same space, as
+far as their agent has the hyperparameters; rl-zoo3 has its own, around its tuned settings. Then
+each winner is trained on ten seeds that no search used, and scored by 100 greedy episodes.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ GRACE = 30.0  # seconds to end by itself
 SLOTS = 2
 NEVER = float("inf")
 TUNERS = ("rltune", "tune", "optuna", "zoo")
-# Our agent's own switches: Stable-Baselines3 has no such thing.
+# Options of our agent that Stable-Baselines3 does not have.
 OURS_ALONE = ("double", "dueling", "prioritised", "priority_alpha")
 KEYS = ("what", "tuner", "agent", "env", "budget", "repetition", "seed")
 
 
 class Setting(NamedTuple):
-    """What is tuned; ``threshold`` is the return whose time of arrival is compared."""
+    """A tuning problem; ``threshold`` is the return for which the time to reach it is compared."""
 
     agent: str
     env: str
@@ -94,7 +93,7 @@ def declare(trial: Any, space: Any, left_out: tuple[str, ...] = ()) -> None:
 
 
 def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
-    """Return the hyperparameters that the parameters stand for."""
+    """Return the hyperparameters of Optuna's parameters."""
     kinds = space.to_dict()["space"]
     values = {}
     for name, value in parameters.items():
@@ -191,7 +190,7 @@ def found_by_tune(folder: Path, started: float, agent: str) -> dict[str, Any]:
 
 
 def search_optuna(setting: Setting, seed: int, folder: Path, ends: float) -> None:
-    """Search in two processes, as Optuna's manual tells."""
+    """Search in two processes, as in Optuna's manual."""
     command = [sys.executable, __file__, "worker", json.dumps([setting, seed, str(folder), ends])]
     workers = [subprocess.Popen(command) for _ in range(SLOTS)]
     for worker in workers:
@@ -305,7 +304,7 @@ def test_one(search: dict[str, Any], seed: int) -> float:
 
 
 def test_zoo(setting: Setting, best: dict[str, Any], seed: int) -> float:
-    """Train by rl-zoo3 itself, from a study that has the winner alone."""
+    """Train with rl-zoo3 itself, from a study that contains only the winner."""
     import optuna
     import stable_baselines3
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -342,7 +341,7 @@ def test_zoo(setting: Setting, best: dict[str, Any], seed: int) -> float:
 
 
 def run_search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
-    """Run a search in a process group of its own, and read what it found."""
+    """Run a search in its own process group, and read its result."""
     setting = next(s for s in SETTINGS if (s.agent, s.env) == (job["agent"], job["env"]))
     with tempfile.TemporaryDirectory() as name:
         folder, started = Path(name), time.time()
@@ -437,7 +436,7 @@ def read(results: Path) -> list[dict[str, Any]]:
 
 
 def table(results: Path) -> None:
-    """Print a table per setting; a row says how far rltune is ahead of its tuner, or behind."""
+    """Print a table per setting, with rltune's lead over each tuner."""
     rows = read(results)
     for setting in SETTINGS:
         print(
@@ -462,7 +461,7 @@ def table(results: Path) -> None:
 
 
 class Found(NamedTuple):
-    """What a tuner found in a setting, each with one value per search."""
+    """The results of a tuner in a setting, with one value per search."""
 
     trials: list[int]
     seconds: list[float]  # to the threshold; NEVER for a search that had no such trial
@@ -487,7 +486,7 @@ class Found(NamedTuple):
 
 
 def shown_returns(returns: list[float]) -> str:
-    """Return their mean, its interval (Student's t), and each search's own return."""
+    """Return the mean return, its interval (Student's t), and each search's return."""
     if len(returns) < 2:
         return ", ".join(f"{one:.1f}" for one in returns) or "-"
     from scipy.stats import ttest_1samp
@@ -498,7 +497,7 @@ def shown_returns(returns: list[float]) -> str:
 
 
 def compared(ours: Found, theirs: Found) -> list[str]:
-    """Say how rltune compares: trials and seconds by the medians, returns by the means.
+    """Compare rltune with a tuner: medians of trials and seconds, means of returns.
 
     The interval of the returns' difference is Welch's over the searches: the seeds of one share
     its winner.
@@ -523,7 +522,7 @@ def values(trials: list[Trial]) -> list[float]:
 
 
 def seconds_to(threshold: float, trials: list[Trial]) -> float:
-    """Return when the first trial ended at or above the threshold."""
+    """Return the seconds until the first trial ended at or above the threshold."""
     found = [one["at"] for one in trials if one["value"] is not None and one["value"] >= threshold]
     return min(found, default=NEVER)
 
@@ -534,7 +533,7 @@ def main() -> None:
     parser.add_argument("asked", nargs="?")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--minutes", type=float, default=MINUTES)
-    parser.add_argument("--searches-only", action="store_true", help="test the winners later")
+    parser.add_argument("--searches-only", action="store_true", help="do not train the winners")
     for name in ("tuner", "agent", "env", "repetition"):
         parser.add_argument(f"--{name}", nargs="+", help="only these")
     args = parser.parse_args()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Record what small searches and trainings decide, and compare two recordings bit for bit.
+"""Regression test of behaviour: record small searches and trainings, and compare two recordings.
 
     python scripts/compare_behaviour.py record DIR             # with the rltune that is installed
     python scripts/compare_behaviour.py compare BEFORE AFTER   # exit 1 where they differ
     python scripts/compare_behaviour.py list                   # what is recorded
 
-Run it before and after a change that must not change behaviour. It speaks to rltune by its command
-line and by `rltune.open` alone. Each search has one worker and a fixed seed. Compared are
-proposals, decisions, values, episodes and the answer; times, paths, machines and versions are not.
-A case that is recorded already is skipped, so a recording that was cut off goes on. About five
+Run it before and after a change that must not change behaviour. It uses only rltune's command line
+and `rltune.open`. Each search has one worker and a fixed seed. Proposals, decisions, values,
+episodes and the answer are compared bit for bit; times, paths, machines and versions are not.
+Recorded cases are skipped, so an interrupted recording can be continued. It takes about five
 minutes on two cores.
 
 The cost-aware sampler learns from measured seconds, so only its start-up trials are compared.
@@ -89,7 +89,7 @@ MEASURED = re.compile(
 
 
 def plain(value: Any) -> Any:
-    """Return the value as JSON, floats exactly, without what measures the machine."""
+    """Return the value as JSON, with exact floats and without measurements of the machine."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items() if not MEASURED.fullmatch(str(k))}
     if isinstance(value, np.ndarray | list | tuple):
@@ -104,13 +104,13 @@ def plain(value: Any) -> Any:
 
 
 def rows(frame: Any, order: list[str]) -> Any:
-    """Return a table's rows in an order of their own; workers may have written them in another."""
+    """Return a table's rows in a fixed order; workers may write them in any order."""
     frame = frame[sorted(frame.columns)]
     return plain(frame.sort_values(order, kind="stable").to_dict("records"))
 
 
 def record_case(case: str, file: Path) -> None:
-    """Run one case, and write what it decided."""
+    """Run one case, and write its decisions."""
     import rltune
 
     arguments = [word.replace("\xa0", " ") for word in CASES[case].split(" ") if word]
@@ -138,7 +138,7 @@ def record_case(case: str, file: Path) -> None:
 
 
 def difference(before: Any, after: Any, where: str = "") -> str:
-    """Return where the two differ first, and how; empty: nowhere."""
+    """Return the first difference between the two; empty if there is none."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             if key not in before or key not in after:
@@ -158,7 +158,7 @@ def difference(before: Any, after: Any, where: str = "") -> str:
 
 
 def compare(before: Path, after: Path) -> bool:
-    """Print a line per case; return whether all are the same."""
+    """Print a line per case; return whether all are equal."""
     same = True
     for case in CASES:
         files = before / f"{case}.json", after / f"{case}.json"

@@ -1,11 +1,12 @@
-"""Fuzz what reads files of others, guided by coverage.
+"""Coverage-guided fuzzing of the readers of foreign files.
 
   pip install atheris
   python scripts/fuzz.py space corpus/space -max_total_time=300
 
-The corpus folder is made when it isn't there; a later run goes on with what was found. Whatever
-follows it goes to libFuzzer. What ends in anything but a UserError, or takes longer than 10 s, is a
-finding: libFuzzer writes the input into the corpus' folder ``findings`` and stops.
+The corpus folder is created if it does not exist; a later run continues with its contents. All
+further arguments are passed to libFuzzer. An input that ends in anything but a UserError, or takes
+longer than 10 s, is a finding: libFuzzer writes it to the folder ``findings`` of the corpus and
+stops.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ VALUES = {"n_steps": 32, "gamma": 0.99, "optimizer": "adam", "n_envs": 8}
 
 
 def text_of(data: bytes) -> str:
-    """Return the bytes as text, whatever they are."""
+    """Return the bytes as text; any bytes are valid."""
     return data.decode("utf-8", errors="replace")
 
 
@@ -105,7 +106,7 @@ def evaluations(data: bytes) -> None:
 
 
 def seeds() -> dict[str, list[bytes]]:
-    """Return inputs to begin with, by target."""
+    """Return initial inputs, by target."""
     spaces = [file.read_bytes() for file in sorted(SPACES.glob("*.yaml"))]
     whole, arrays = io.BytesIO(), io.BytesIO()
     head = {"format": checkpoint.FORMAT, "version": 1, "agent": "ppo", "env": "x", "extra": {}}

@@ -1,11 +1,11 @@
-"""Searches over learning curves that are computed, not trained: no Ray, no database.
+"""Simulated searches over computed learning curves: no training, no Ray, no database.
 
-The proposals are those of the search's own samplers (`rltune.samplers.proposer.Proposer`), the
-decisions those of its scheduler (`rltune.schedulers.asha`); four trials run at once, and each takes
-as long as its steps. The first trial is the default configuration, as in a search.
+Proposals come from rltune's samplers (`rltune.samplers.proposer`), decisions from its scheduler
+(`rltune.schedulers.asha`). Four trials run at once, and each takes as long as its env steps. The
+first trial is the default configuration, as in a search.
 
-Two sets of settings. With `FIRST` the importances were worked out. `SECOND` was written down before
-that, with other shapes, scales and noise and with trials that fail, and looked at in the end only.
+There are two sets of settings. The importances were developed on `FIRST`. `SECOND` was defined
+before that, with other shapes, scales and noise and with failing trials, and used at the end only.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What a search is on.
+    """A function to search on.
 
     Attributes:
         space: its dimensions
-        value: of a configuration at the full budget, without luck; NaN: it diverges
+        value: of a configuration at the whole budget, without luck; NaN: it diverges
         real: the parameters that matter; all others are dummies
         luck: standard deviation of a training's luck, which stays with it
         noise: standard deviation of each evaluation
         default: the first trial
-        failing: part of the trials that fail whatever their configuration
-        bounds: of what an environment gives
-        parts: of the value that a training has at the rungs
+        failing: fraction of the trials that fail whatever their configuration
+        bounds: of an environment's returns
+        parts: fractions of the value that a training has at the rungs
     """
 
     space: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Found:
-    """A search that has ended: the rows of its table of trials, and all values at the rungs."""
+    """A finished search: the rows of its table of trials, and all values at the rungs."""
 
     rows: list[dict[str, Any]]
     reports: dict[int, dict[int, float]]
@@ -115,9 +115,9 @@ def simulate(setting: Setting, sampler: str, scheduler: str, trials: int, seed: 
 
 
 def shares(setting: Setting, found: Found) -> dict[str, float]:
-    """Return the true share that each parameter makes alone of the values at the full budget.
+    """Return the true share of each parameter alone, for the values at the whole budget.
 
-    What diverges, or is far below all others, counts as in the search.
+    Diverged trials, and values far below all others, count as in a search.
     """
     known = [value for values in found.reports.values() for value in values.values()]
     fence = far_below(known)
@@ -135,7 +135,7 @@ def shares(setting: Setting, found: Found) -> dict[str, float]:
 
 @functools.cache
 def _grid(setting: Setting, name: str) -> NDArray[np.float64]:
-    """Return the true values at places of a parameter and of all others, shape (places, others)."""
+    """Return the true values on a grid of a parameter and all others, shape (places, others)."""
     space, rng = Space.from_dict(dict(setting.space)), np.random.default_rng(1)
     others = [space.sample(rng) for _ in range(200)]
     places = [space.sample(rng)[name] for _ in range(100)]
@@ -223,18 +223,18 @@ _DEFAULT = {
 
 
 def _log_quadratic(config: Config) -> float:
-    """Returns of 20 to 500, skewed: most of the range learns nothing; above 0.03 it diverges."""
+    """Returns of 20 to 500, skewed: most of the range learns nothing; above 0.03 trials diverge."""
     rate = math.log10(config["learning_rate"])
     return math.nan if rate > -1.5 else 20 + 480 * max(0.0, 1 - ((rate + 2.7) / 1.6) ** 2)
 
 
 def _threshold(config: Config) -> float:
-    """Costs of -500 unless gamma is close enough to 1; it has to be at least so and so."""
+    """Returns of -100 with gamma above 0.985, of -400 otherwise."""
     return -100.0 if config["gamma"] > 0.985 else -400.0
 
 
 def _monotone(config: Config) -> float:
-    """The more steps the better, with ever less to gain; and one activation is better."""
+    """More steps are better, with a decreasing gain; and one activation is better."""
     bits = math.log2(config["n_steps"]) - 5
     return 10 * (1 - math.exp(-0.6 * bits)) + 4 * (config["activation"] == "relu")
 

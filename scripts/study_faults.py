@@ -1,13 +1,13 @@
-"""Break a real cluster while it searches, and look at what was lost.
+"""Fault injection on a real cluster: break it during a search, and count what was lost.
 
     sudo scripts/study_faults.py one worker          # one fault, into docs/benchmarks/faults.jsonl
     sudo scripts/study_faults.py one                 # each of them once
     sudo scripts/study_faults.py soak --minutes 120  # a random one every minute
 
 The cluster is that of scripts/namespace_cluster, three nodes with one CPU each, which this script
-brings up and takes down. A search of ten trials, of which none is stopped early, has to end with
-these ten, each with every row of its history, and nothing twice; what it repeats is what came after
-a trial's last checkpoint.
+starts and removes. A search of ten trials, none of which is stopped early, must end with these ten,
+each with every row of its history exactly once. It may repeat only the work after a trial's last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AWAY = 60  # seconds that a link or a storage is gone
 
 
 def cluster(*words: str, check: bool = True) -> str:
-    """Call the script, and return what it printed."""
+    """Call the script, and return its output."""
     done = subprocess.run([CLUSTER, *words], capture_output=True, text=True, check=False)
     if check and done.returncode:
         sys.exit(f"namespace_cluster {' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -60,14 +60,14 @@ def raylet(node: int) -> None:
 
 
 def link(node: int) -> None:
-    """A node's network is away for a minute."""
+    """A node's network is cut for a minute."""
     cluster("cut", str(node))
     time.sleep(AWAY)
     cluster("mend", str(node))
 
 
 def spot(node: int) -> None:
-    """A node is told that it will be taken away, and is, some seconds later."""
+    """A node gets a notice that it will be taken away, and is, some seconds later."""
     find = (
         "import ray; ray.init(address='auto', log_to_driver=False, logging_level='error'); "
         f"print(*[n['NodeID'] for n in ray.nodes() if n['Alive'] and "
@@ -90,7 +90,7 @@ def storage(node: int) -> None:
 
 
 def full(node: int) -> None:
-    """A node can't write checkpoints for a minute: where it would, the disk is full."""
+    """A node can't write checkpoints for a minute, because the disk is full."""
     trials = f"{newest_run()}/trials"
     on(node, f"mount -t tmpfs -o size=64k tmpfs {trials}")
     on(node, f"head -c 1M /dev/zero > {trials}/ballast", check=False)
@@ -99,7 +99,7 @@ def full(node: int) -> None:
 
 
 def newest_run() -> Path:
-    """Return the folder of the run that began last."""
+    """Return the directory of the latest run."""
     return max((SHARED / "runs").iterdir(), key=lambda run: run.stat().st_ctime)
 
 
@@ -138,7 +138,7 @@ class Search:
         return self.process.poll() is None
 
     def wait_for(self, pattern: str, seconds: float) -> None:
-        """Wait until the log has a line like that."""
+        """Wait until a line of the log matches."""
         until = time.monotonic() + seconds
         while not re.search(pattern, self.log.read_text(errors="replace")):
             if time.monotonic() > until or not self.running:
@@ -146,19 +146,19 @@ class Search:
             time.sleep(0.5)
 
     def goes_on(self) -> bool:
-        """Return whether there is something left to do; what a fault has ended is resumed."""
+        """Return whether the search is unfinished; a search ended by a fault is resumed."""
         if not self.running and self.process.returncode:
             self.resume()
         return self.running
 
     def finish(self, seconds: float) -> None:
-        """Wait for its end; what a fault has ended is resumed."""
+        """Wait for the end of the search; a search ended by a fault is resumed."""
         until = time.monotonic() + seconds
         while self.process.wait(max(1.0, until - time.monotonic())):
             self.resume()
 
     def resume(self) -> None:
-        """Go on with a search that has died."""
+        """Resume a search that has died."""
         self.resumes += 1
         if self.resumes > 100:  # twenty of a soak's faults take the head, and the search with it
             sys.exit(f"{self.name} does not end: {self.log.read_text()[-3000:]}")
@@ -167,7 +167,7 @@ class Search:
         self.process = self._start([CLUSTER, "exec", "1", "bash", "-c", command])
 
     def outcome(self) -> dict[str, Any]:
-        """Return what came of it; whatever is not as it has to be stands under "wrong"."""
+        """Return the outcome; everything that is not as it must be is listed under "wrong"."""
         import rltune
 
         run = rltune.open(SHARED / "runs" / self.name)
@@ -202,7 +202,7 @@ def note(result: dict[str, Any]) -> None:
 
 
 def one(fault: str, rng: random.Random) -> None:
-    """Break something once, some seconds after the trials have begun."""
+    """Inject one fault, some seconds after the trials have begun."""
     cluster("nodes", "3", "240")
     search = Search(f"{fault}-{time.time():.0f}", trials=10, budget=40_000)
     search.wait_for("env-steps/s|trial .* finished", 180)
@@ -227,7 +227,7 @@ def drivers(name: str) -> list[Any]:
 
 
 def soak(minutes: float, trials: int, rng: random.Random) -> None:
-    """A random fault every minute until the time is up, while one search follows the other."""
+    """Inject a random fault every minute until the time is up, during one search after another."""
     cluster("nodes", "3", "240")
     until, faults, outcomes = time.monotonic() + 60 * minutes, [], []
     samples: dict[int, list[tuple[int, int]]] = {}  # each driver's MB and open files
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("what", choices=["one", "soak"])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--minutes", type=float, default=120)
-    parser.add_argument("--trials", type=int, default=200, help="in each search of a soak")
+    parser.add_argument("--trials", type=int, default=200, help="trials of each search of a soak")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rng = random.Random(args.seed)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Measure how far the intervals and the claims of an answer can be trusted.
+"""Simulate the coverage of an answer's intervals, and the error rates of its claims.
 
     python scripts/study_intervals.py coverage    # how often intervals hold the true value
     python scripts/study_intervals.py claims      # false claims of a tournament, and its power
 
-Both are simulations: scores are drawn from distributions as returns and costs have them. The tables
-are for docs/compare.md and docs/seeds.md.
+Scores are drawn from distributions that are typical of returns and costs. The tables are for
+docs/compare.md and docs/seeds.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CAP = 500.0
 
 
 def success(chance: float) -> Draw:
-    """Return scores of trainings that succeed with this probability, and fail otherwise."""
+    """Return scores of trainings that succeed with this probability and fail otherwise."""
     return lambda rng, n: np.where(
         rng.random(n) < chance, rng.normal(450, 30, n), rng.normal(100, 30, n)
     )
@@ -75,11 +75,11 @@ def coverage(experiments: int) -> None:
 
 
 def shifted(draw: Draw, by: float) -> Draw:
-    """Return the scores, higher by so much, but not above the cap."""
+    """Return the scores raised by a constant, but not above the cap."""
     return lambda rng, n: np.minimum(CAP, draw(rng, n) + by)
 
 
-# Of a tournament: the scores of the defaults, and those of finalists that are better.
+# Scores in a tournament: of the defaults, and of finalists that are better.
 PAIRS: Mapping[str, tuple[Draw, Draw]] = {
     "normal, 1.5 standard deviations better": (
         WORLDS["normal"],
@@ -103,11 +103,11 @@ PAIRS: Mapping[str, tuple[Draw, Draw]] = {
 
 
 def claims(experiments: int, finalists: int = 4) -> None:
-    """Print how often a tournament claims that somebody beats the defaults, or that its best leads.
+    """Print how often a tournament claims that a finalist beats the defaults, or leads another.
 
     "Alike": all finalists have the scores of the defaults, so each claim is false. "One noisier":
     one of them varies five times as much about the same mean (normal scores). "Better": all of them
-    are, and the claim is that the one that is named beats the defaults.
+    are better, and the claim is that the named one beats the defaults.
     """
     print(f"{finalists} finalists beside the defaults, {experiments} tournaments\n")
     print("| scores | seeds | alike: beats the defaults | alike: leads another | better |")
@@ -136,7 +136,7 @@ def claims(experiments: int, finalists: int = 4) -> None:
 def tournament(
     default: Draw, others: list[Draw], seeds: int, number: int
 ) -> tuple[bool, bool, bool]:
-    """Return whether anybody is claimed to beat the defaults; whether the named one; leads."""
+    """Return the claims: any finalist beats the defaults; the named one does; leads."""
     rng = np.random.default_rng([number, seeds])
     finalists = []
     for trial, draw in enumerate([default, *others]):

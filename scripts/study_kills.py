@@ -1,11 +1,11 @@
-"""Kill rltune at random moments, and look whether anything is lost: on this machine, without mercy.
+"""Crash testing on one machine: kill rltune at random moments, and check whether anything is lost.
 
     python scripts/study_kills.py run --kills 200   # resumable: docs/benchmarks/kills.jsonl
 
-Each kill is a SIGKILL to the process, or to all of its processes, after a random time of a command:
-run, resume, train, report, export. After each one every file of the run is read: tables, study,
-checkpoints, answers, pages. A search or a training that was killed is resumed, and killed again,
-until it ends; then it has to have decided and learned what one did that nobody disturbed.
+Each kill is a SIGKILL to the process, or to all of its processes, at a random time during a
+command: run, resume, train, report, export. After each kill every file of the run is read: tables,
+study, checkpoints, answers, pages. A search or a training that was killed is resumed, and killed
+again, until it ends; then its decisions and results must equal those of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESULTS = ROOT / "docs" / "benchmarks" / "kills.jsonl"
 RLTUNE = [sys.executable, "-m", "rltune"]
 QUIET = ["--plain", "--wandb", "off"]
 SMALL = ["--n-envs", "4", "--n-steps", "64", "--batch-size", "128"]
-# One trial at a time: then a search on a CPU decides the same each time that it is run.
+# With one trial at a time, a search on a CPU makes the same decisions in every run.
 RUN = ["run", "ppo", "--env", "CartPole-v1", "--trials", "8", "--budget", "4096", "--seed", "3",
        "--evaluations", "4", "--eval-episodes", "3", "--finalists", "2", "--test-seeds", "2",
        "--concurrency", "1", "--no-report", *QUIET]  # fmt: skip
@@ -84,7 +84,7 @@ class Study:
         subprocess.run([*RLTUNE, *words], check=True, capture_output=True, cwd=self.folder)
 
     def kill(self, rng: random.Random) -> dict[str, Any]:
-        """Start something, kill it, and return what was wrong afterwards."""
+        """Start a command, kill it, and return the errors found afterwards."""
         what = rng.choices(["run", "train", "report", "export"], [5, 3, 1, 1])[0]
         words, path, did = self._command(what)
         process = subprocess.Popen(
@@ -127,7 +127,7 @@ class Study:
         return [*command, *storage], self.underway[what], what
 
     def _go_on(self, what: str, path: Path, killed: bool) -> Iterator[str]:
-        """Look at one that has ended; forget one of which nothing was written."""
+        """Check a run that has ended; forget one that wrote nothing."""
         if killed:
             self.killed[what] += 1
             return
@@ -138,7 +138,7 @@ class Study:
 
 
 def check(run: Path) -> Iterator[str]:
-    """Yield what can't be read of a run directory."""
+    """Yield the files of a run directory that can't be read."""
     import rltune
     import torch
     import yaml
@@ -176,7 +176,7 @@ def check(run: Path) -> Iterator[str]:
 
 
 def differences(what: str, path: Path, whole: Path) -> Iterator[str]:
-    """Yield in what a run differs from the one that nobody disturbed."""
+    """Yield the differences between a run and the undisturbed one."""
     import pandas as pd
     import rltune
 
@@ -198,7 +198,7 @@ def read() -> list[dict[str, Any]]:
 
 
 def table() -> None:
-    """Print how often each command was killed, and what was wrong."""
+    """Print how often each command was killed, and the errors found."""
     rows = read()
     for did in sorted({row["did"] for row in rows}):
         these = [row for row in rows if row["did"] == did]

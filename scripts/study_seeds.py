@@ -1,16 +1,16 @@
-"""Find out what several seeds per trial are worth: replay searches on recorded learning curves.
+"""Replay searches on recorded learning curves, to compare numbers of seeds per trial.
 
     python scripts/study_seeds.py record     # resumable; hours of CPU, can run in the background
     python scripts/study_seeds.py simulate   # seconds: the tables of docs/benchmarks.md
-    python scripts/study_seeds.py halving    # seconds: when ASHA stops whom
-    python scripts/study_seeds.py answers    # a minute: whom to name after it, and how large it is
+    python scripts/study_seeds.py halving    # seconds: when ASHA stops trials
+    python scripts/study_seeds.py answers    # a minute: rules for the answer, sizes of tournaments
 
-`record` trains configurations drawn from a shipped space on ten seeds each, and keeps every greedy
-evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal
-environment steps: each draws the configurations in another order, trains them rung by rung on as
-many seeds as its policy says, and is stopped by ASHA; then its best three are compared on test
-seeds. What counts is the true return of the configuration that it names: the mean of its final
-scores on seeds that neither saw. Which seeds those are, differs between repetitions.
+`record` trains configurations drawn from a shipped space on ten seeds each, and stores every greedy
+evaluation in docs/benchmarks/curves/. `simulate` then runs many searches on them at equal env
+steps: each draws the configurations in another order, trains them rung by rung on as many seeds as
+its policy says, and stops trials by ASHA; then its best three are compared on test seeds. What
+counts is the true return of the configuration that a search names: the mean of its final scores on
+seeds that neither the search nor the tournament used. These seeds differ between repetitions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SETTINGS = [
 
 
 class Outcome(NamedTuple):
-    """True returns of what a search calls its best, and of what wins the tournament after it."""
+    """True returns of the best of a search, and of the winner of the tournament after it."""
 
     searched: float
     tested: float
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """How many seeds a configuration has at each rung, and ASHA's options."""
+    """The number of seeds of a configuration at each rung, and ASHA's options."""
 
     seeds: tuple[int, ...]
     options: Mapping[str, float] = {}
@@ -90,7 +90,7 @@ def file_of(setting: Setting) -> Path:
 
 
 def configurations(setting: Setting) -> list[dict[str, Any]]:
-    """Return the configurations, the same ones each time."""
+    """Return the configurations, the same ones in each call."""
     import numpy as np
     from rltune.space.space import Space
 
@@ -99,7 +99,7 @@ def configurations(setting: Setting) -> list[dict[str, Any]]:
 
 
 def record(settings: Sequence[Setting]) -> None:
-    """Train what is not recorded yet: a configuration on all seeds, then the next one."""
+    """Train the missing configurations, one after the other, on all seeds."""
     CURVES.mkdir(parents=True, exist_ok=True)
     done = {
         (setting, row["configuration"], row["seed"])
@@ -147,7 +147,7 @@ Curves = dict[int, dict[int, list[float]]]  # configuration -> seed -> objective
 
 
 def curves_of(setting: Setting) -> Curves:
-    """Return the objectives of the configurations that have been trained on all seeds."""
+    """Return the objectives of the configurations trained on all seeds."""
     from rltune.objectives.metrics import DEFAULT, objective_of
 
     curves: Curves = {}
@@ -165,11 +165,11 @@ def search(
     """Run one search; return its best configurations, best first, and how many it has tried.
 
     Args:
-        curves: what trials would give
-        policy: how seeds are spent
+        curves: the objectives of trials
+        policy: the number of seeds at each rung
         limit: of the search, in full trainings on one seed
-        seeds: what trials are trained on, in this order, the same for all
-        rng: decides on the order of the configurations
+        seeds: tuning seeds in order, the same for all trials
+        rng: for the order of the configurations
     """
     import numpy as np
     from rltune.schedulers.asha import ASHA
@@ -203,7 +203,7 @@ def search(
 
 
 def outcome(curves: Curves, policy: Policy, limit: float, repetition: int) -> Outcome | None:
-    """Run one search and its tournament, on seeds of which none serves for two purposes."""
+    """Run one search and its tournament, on disjoint tuning, test and validation seeds."""
     import numpy as np
     from rltune.stats.estimates import iqm
 
@@ -226,7 +226,7 @@ def outcome(curves: Curves, policy: Policy, limit: float, repetition: int) -> Ou
 def simulate(
     settings: Sequence[Setting], limits: Sequence[float], policies: Mapping[str, Policy]
 ) -> None:
-    """Print what the policies reach at equal env steps: a table of each outcome."""
+    """Print the true returns of the policies at equal env steps, a table per outcome."""
     columns = ["agent, environment (configurations)", "full trainings", *policies]
     tables: dict[str, list[list[str]]] = {"tried": [], "searched": [], "tested": []}
     for setting, limit in itertools.product(settings, limits):
@@ -259,9 +259,9 @@ DEFAULTS_AT = (0.5, 0.8)  # of the configurations, the worst first: what stands 
 
 
 def answers(settings: Sequence[Setting]) -> None:
-    """Print the true returns of those named, by rule and by size of the tournament.
+    """Print the true returns of the named configurations, by rule and by size of the tournament.
 
-    A configuration of the middle, or of the best fifth, stands for the agent's defaults.
+    A configuration from the middle, or from the edge of the best fifth, stands for the defaults.
     """
     print(f"| agent, environment | the defaults | {' | '.join(RULES)} |")
     print("|---" * (2 + len(RULES)) + "|")
@@ -286,15 +286,15 @@ def answers(settings: Sequence[Setting]) -> None:
 def named(
     setting: Setting, place: float, total: int, finalists: int, n_tests: int, repetitions: int = 100
 ) -> tuple[float, dict[str, float]]:
-    """Return the true returns of the defaults and of those that the rules name, on average.
+    """Return the mean true returns of the defaults and of the configurations that the rules name.
 
     Args:
         setting: agent and environment
         place: of the configuration that stands for the defaults, in the order of true returns
         total: full trainings, the tournament's included
         finalists: of the search
-        n_tests: seeds of the tournament
-        repetitions: over which is averaged
+        n_tests: test seeds of the tournament
+        repetitions: number of searches to average over
     """
     import numpy as np
     from rltune.answer.model import Finalist
@@ -329,7 +329,7 @@ def named(
 
 
 def against(values: Sequence[float], first: Sequence[float]) -> str:
-    """Return the mean of the first policy, else how much more it is, with a 95 % interval."""
+    """Return the mean of the first policy, or the difference to it, with a 95 % interval."""
     import numpy as np
     from rltune.stats.estimates import bootstrap_interval
 
@@ -341,7 +341,7 @@ def against(values: Sequence[float], first: Sequence[float]) -> str:
 
 
 def floor(curves: Curves) -> float:
-    """Return the worst finite score: what a training that diverged counts."""
+    """Return the worst finite score, which is the score of a diverged training."""
     finite = [v for one in curves.values() for c in one.values() for v in c if v > float("-inf")]
     return min(finite)
 

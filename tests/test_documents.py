@@ -15,6 +15,7 @@ from rltune.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
 COMMANDS = [
     shlex.split(line, comments=True)[1:]
@@ -49,14 +50,27 @@ def test_every_other_command_of_the_readme_is_known(capsys: pytest.CaptureFixtur
             main([name, "--help"])
 
 
-def test_paths_that_the_documents_name_exist() -> None:
-    for document in ROOT.glob("*.md"):
-        text = document.read_text()
-        named = re.findall(r"\]\(([^)#:]+)\)", text)
-        named += re.findall(r"`((?:agents|tuner|scripts|docs|examples|tests)/[\w/.-]+)`", text)
-        for path in named:
-            if path not in ("agents/mine.py", "tests/agents/algorithms/test_mine.py"):
-                assert (ROOT / path).exists(), f"{document.name} names {path}"
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them, and its own."""
+    text = document.read_text()
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE
+    )
+    made = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_that_the_documents_name_exist(document: Path) -> None:
+    text = document.read_text()
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        target = document.parent / path if path else document
+        assert target.exists(), f"{document.name} names {path}"
+        if anchor:
+            assert anchor in anchors(target), f"{document.name} names {path}#{anchor}"
+    for path in re.findall(r"`((?:agents|tuner|scripts|docs|examples|tests)/[\w/.-]+)`", text):
+        if path not in ("agents/mine.py", "tests/agents/algorithms/test_mine.py"):
+            assert (ROOT / path).exists(), f"{document.name} names {path}"
 
 
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
