@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.planning.bounds import most_env_steps
-from rltune.planning.measure import Cost, Measurement, Meter
+from rltune.planning.measure import CostMeter, MeasuredCost, Measurement
 from rltune.samplers.cost_model import CostModel
 from rltune.schedulers.base import NoScheduler
 from rltune.schedulers.options import POPULATIONS
@@ -147,7 +147,7 @@ def forecast(
     rng = np.random.default_rng(spec.seed)
     drawn = [full(space.resolve(space.sample(rng))) for _ in range(DRAWN)]
     tell("starting a worker")
-    meter = Meter(spec)
+    meter = CostMeter(spec)
     with contextlib.closing(meter):
         measured = _measure(meter, spec, space, starts, drawn, seconds, tell)
     wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
@@ -189,7 +189,7 @@ def forecast(
 
 
 def _measure(
-    meter: Meter,
+    meter: CostMeter,
     spec: SearchSpec,
     space: Space,
     starts: Sequence[Start],
@@ -233,7 +233,7 @@ def _predicted(
     spec: SearchSpec,
     measured: Iterable[Priced],
     configs: Sequence[dict[str, Any]],
-    part: Callable[[Cost], float],
+    part: Callable[[MeasuredCost], float],
 ) -> tuple[NDArray[np.float64], float]:
     """Return the seconds of trials that get to each evaluation, and a full one's typical error.
 
@@ -253,7 +253,7 @@ def _predicted(
 def _fit(
     model: CostModel,
     known: Sequence[tuple[dict[str, Any], Measurement, int]],
-    part: Callable[[Cost], float],
+    part: Callable[[MeasuredCost], float],
 ) -> float | None:
     rates = [part(one.until(steps)) / steps for _, one, steps in known]
     steps = [steps for _, _, steps in known]
@@ -278,7 +278,7 @@ class _Plays:
         own: Sequence[Measurement],
         prices: NDArray[np.float64],
         slots: int,
-        start_up: Cost,
+        start_up: MeasuredCost,
     ) -> None:
         self.spec = spec
         costs = [[one.until(point) for point in spec.evaluate_at] for one in own]

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 from rltune.common.formats import count, duration, plural
 from rltune.screen.drawing import rendered
-from rltune.screen.load import Meter
-from rltune.screen.pages import Pages, Stop
+from rltune.screen.load import LoadMeter
+from rltune.screen.pages import AskToStop, Pages
 from rltune.screen.terminal import Keyboard
 from rltune.screen.view import SearchView
 
@@ -56,7 +56,7 @@ class LiveScreen:
         mode: str = "auto",
         console: Console | None = None,
         *,
-        stop: Stop | None = None,
+        stop: AskToStop | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self.view = view
@@ -71,7 +71,7 @@ class LiveScreen:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
-        self._pages = Pages(view, Meter(folder), stop)
+        self._pages = Pages(view, LoadMeter(folder), stop)
         self._frame = Frame()
         self._keyboard = Keyboard(self._stop_live)
         self._last_line = time.time()

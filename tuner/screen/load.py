@@ -35,7 +35,7 @@ class Load:
     disk_left: float | None = None
 
 
-class Meter:
+class LoadMeter:
     """Measures now and then; what cannot be known is left out silently.
 
     Args:

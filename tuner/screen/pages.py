@@ -19,13 +19,13 @@ from rltune.screen.drawing import (
     rendered,
 )
 from rltune.screen.help_page import help_lines
-from rltune.screen.load import Meter
+from rltune.screen.load import LoadMeter
 from rltune.screen.search_page import Key, SearchScreen, selectable
 from rltune.screen.trainings import Training
 from rltune.screen.trial_page import trial_lines
 from rltune.screen.view import SearchView
 
-Stop = Callable[[int | None], None]  # takes a trial; None: the search
+AskToStop = Callable[[int | None], None]  # takes a trial; None: the search
 
 NOTICE_SECONDS = 5.0
 MOVES = {"j": 1, "down": 1, "k": -1, "up": -1}
@@ -62,7 +62,9 @@ class Pages:
         stop: asks for the end of a trial, or of the search
     """
 
-    def __init__(self, view: SearchView, meter: Meter | None = None, stop: Stop | None = None):
+    def __init__(
+        self, view: SearchView, meter: LoadMeter | None = None, stop: AskToStop | None = None
+    ):
         self.view = view
         self.stop = stop
         self.keys = False  # whether there are any

@@ -32,7 +32,7 @@ from rltune.screen.drawing import (
     steps,
     wrapped,
 )
-from rltune.screen.load import Meter
+from rltune.screen.load import LoadMeter
 from rltune.screen.trainings import Training
 from rltune.screen.view import SearchView
 
@@ -51,7 +51,7 @@ Key = tuple[int, int]  # trial and seed
 class SearchScreen:
     """Draws a `SearchView` for the width and height that there is."""
 
-    def __init__(self, view: SearchView, meter: Meter | None = None) -> None:
+    def __init__(self, view: SearchView, meter: LoadMeter | None = None) -> None:
         self.view = view
         self.meter = meter
 

@@ -31,8 +31,8 @@ from rltune.answer.tournament import (
 from rltune.backends.checkpoints import WEIGHTS
 from rltune.backends.registry import cut_off
 from rltune.common.formats import duration
-from rltune.objectives.goals import Others
-from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
+from rltune.objectives.goals import FurtherObjectives
+from rltune.objectives.seeds import SeedNoise, SeedPlan, SeedRun, TrialSeeds, judged
 from rltune.planning.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.planning.prices import Prices
 from rltune.runs.trials_table import TrialsTable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltune.answer.model import Finalist
-    from rltune.execution.messages import Change, Failure, Result, Task
+    from rltune.execution.messages import Change, JobFailure, Result, Task
     from rltune.planning.deadlines import TournamentTime
     from rltune.runs.directory import RunDir
     from rltune.runs.history import HistoryWriter
@@ -102,7 +102,7 @@ class Underway:
     number: int
     config: dict[str, Any]
     origin: str
-    entrant: Entrant
+    entrant: TrialSeeds
     started: float = field(default_factory=time.time)
     retries: int = 0
     traceback: str = ""
@@ -124,7 +124,7 @@ class Driver:
         tracker: Tracker,
         view: SearchView,
         *,
-        others: Others | None = None,
+        others: FurtherObjectives | None = None,
         clock: Clock | None = None,
         health: Health | None = None,
         requests: StopRequests | None = None,
@@ -142,7 +142,7 @@ class Driver:
         self.history = history
         self.tracker = tracker
         self.view = view
-        self.others = others or Others()
+        self.others = others or FurtherObjectives()
         self.clock = clock or Clock(spec.budget)
         self.health = health
         self.requests = requests
@@ -209,7 +209,7 @@ class Driver:
         number, seed, role = task["number"], task["seed"], task["role"]
         self.flights[task["job"]] = flight
         trial = self.underway.get(number)
-        done = trial.entrant.leg(seed).env_steps if trial is not None and role == "tune" else 0
+        done = trial.entrant.run(seed).env_steps if trial is not None and role == "tune" else 0
         config = task["config"]
         self.view.trial_started(
             number,
@@ -264,7 +264,7 @@ class Driver:
             self.space_exhausted = True
             return None
         self.asked += 1
-        trial = Underway(asked.number, asked.config, asked.origin, Entrant(self.plan))
+        trial = Underway(asked.number, asked.config, asked.origin, TrialSeeds(self.plan))
         self.underway[trial.number] = trial
         return trial, trial.entrant.to_train()[0]
 
@@ -380,7 +380,7 @@ class Driver:
         parts = split(config, spec.env_kwargs, spec.budget)
         stretch = self.scheduler.stretch(number) if tune else None
         save_at = list(self.plan.stops) if tune and self.plan.most > 1 else []
-        since = max(self.underway[number].entrant.leg(seed).values, default=0) if tune else 0
+        since = max(self.underway[number].entrant.run(seed).values, default=0) if tune else 0
         name = f"{role}-{seed}.pt"
         if tune and seed == self.plan.first:
             name = "checkpoint.pt"
@@ -467,7 +467,7 @@ class Driver:
             self.leaving.pop(job, None)
         return ends
 
-    def on_retry(self, job: str, failure: Failure) -> None:
+    def on_retry(self, job: str, failure: JobFailure) -> None:
         """Note a failure that is tried again from the checkpoint."""
         if job in self.flights:
             flight = self.flights[job]
@@ -477,7 +477,7 @@ class Driver:
             reason = self.hung.pop(job, failure.reason)
             self.view.message(f"{flight.name}: {reason}; trying again")
 
-    def on_failure(self, job: str, failure: Failure) -> None:
+    def on_failure(self, job: str, failure: JobFailure) -> None:
         """Record a job that failed for good; the search goes on."""
         if failure.metric_is_missing:
             self._lacks_metric("--metric", failure.reason.removeprefix("error: "))
@@ -492,7 +492,7 @@ class Driver:
                     self._give_up_on(failure)
         self.leaving.pop(job, None)
 
-    def _give_up_on(self, failure: Failure) -> None:
+    def _give_up_on(self, failure: JobFailure) -> None:
         """End the search when all of its trials so far have raised the same, without one result."""
         trials = self.study.trials()
         failed = [trial for trial in trials if trial.state == "FAIL"]
@@ -554,7 +554,7 @@ class Driver:
     def _judge(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the search; return whether the job ends."""
         trial, seed = self.underway[flight.task["number"]], flight.task["seed"]
-        leg = trial.entrant.leg(seed)
+        leg = trial.entrant.run(seed)
         leg.env_steps, leg.seconds = flight.env_steps, flight.seconds
         leg.objective_mean = result.objective_mean
         if result.diverged:
@@ -638,13 +638,13 @@ class Driver:
         stretch = self.scheduler.stretch(trial.number)
         return stretch is not None and stretch.until <= trial.entrant.settled
 
-    def _restored(self, record: TrialRecord) -> Entrant:
+    def _restored(self, record: TrialRecord) -> TrialSeeds:
         """Return the trial's legs as the study knows them."""
         settled = max(record.intermediate, default=0)
         if legs := record.attrs.get("legs"):
-            return Entrant.from_dict(self.plan, legs, settled)
-        leg = Leg(values=dict(record.intermediate), env_steps=settled)
-        return Entrant(self.plan, {self.plan.first: leg}, settled)
+            return TrialSeeds.from_dict(self.plan, legs, settled)
+        leg = SeedRun(values=dict(record.intermediate), env_steps=settled)
+        return TrialSeeds(self.plan, {self.plan.first: leg}, settled)
 
     def _judge_test(self, flight: Flight, result: Result) -> bool:
         """Conclude from a result of the tournament; return whether the re-training ends."""
@@ -670,7 +670,7 @@ class Driver:
         in_flight = {flight.task["seed"] for flight in flights}
         legs = {
             seed: leg
-            for seed, leg in sorted(trial.entrant.legs.items())
+            for seed, leg in sorted(trial.entrant.runs.items())
             if leg.env_steps or seed in in_flight
         }
         means = [leg.objective_mean for leg in legs.values() if leg.objective_mean is not None]
@@ -772,7 +772,7 @@ class Driver:
             if number is None:
                 self.request_stop()
             elif trial := self.underway.get(number):
-                steps = max((leg.env_steps for leg in trial.entrant.legs.values()), default=0)
+                steps = max((leg.env_steps for leg in trial.entrant.runs.values()), default=0)
                 # Workers that train it still learn of it with their next result.
                 self._end(trial, "PRUNED", by_hand(steps))
             else:
@@ -786,7 +786,7 @@ class Driver:
                 steps = trial.entrant.settled
                 where = f"at {steps:,} env_steps" if steps else "before it could begin"
                 reason = f"{TIME_LIMIT} {where}"
-                if any(leg.seconds for leg in trial.entrant.legs.values()):
+                if any(leg.seconds for leg in trial.entrant.runs.values()):
                     self._end(trial, "PRUNED", reason)
                 else:  # it did not go on: what was known stays
                     self.study.tell(trial.number, "PRUNED", None, reason)

@@ -110,8 +110,8 @@ def test_a_resume_does_not_run_it_again_and_rebuilds_the_rungs(stepping, tmp_pat
 
 def test_all_seeds_of_a_trial_stop_and_one_that_waits_too(stepping, tmp_path):
     def ask(driver, trial, result):
-        legs = driver.underway[1].entrant.legs if 1 in driver.underway else {}
-        begun = {seed for seed in legs if legs[seed].env_steps}
+        runs = driver.underway[1].entrant.runs if 1 in driver.underway else {}
+        begun = {seed for seed in runs if runs[seed].env_steps}
         waiting = [seed for seed in begun if driver.underway[1].entrant.waits(seed)]
         if len(begun) == 2 and len(waiting) == 1 and not asked:
             asked.append(waiting)

@@ -21,7 +21,7 @@ from rltune.schedulers.asha import ASHA
 from rltune.schedulers.base import Place, Rung
 from rltune.screen import LiveScreen
 from rltune.screen.drawing import curve, steps
-from rltune.screen.load import LITTLE_DISK, Meter
+from rltune.screen.load import LITTLE_DISK, LoadMeter
 from rltune.screen.pages import Pages
 from rltune.screen.terminal import Keyboard, keys
 from rltune.screen.view import SearchView
@@ -324,7 +324,7 @@ def test_a_full_disk_and_gpus_are_told_where_there_are_any(tmp_path, monkeypatch
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 0.5e9}))
-    meter = Meter(tmp_path)
+    meter = LoadMeter(tmp_path)
     meter.every = 0.0
     until = time.monotonic() + 5
     while not (load := meter.read()) or not load.gpus:

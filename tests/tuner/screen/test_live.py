@@ -20,7 +20,7 @@ from rltune.common.formats import count, duration, interval, score, setting
 from rltune.schedulers.base import Rung
 from rltune.screen import LiveScreen, SearchScreen, live
 from rltune.screen.drawing import BARS, sparkline
-from rltune.screen.load import Meter
+from rltune.screen.load import LoadMeter
 from rltune.screen.view import SearchView
 
 CONFIG = {"learning_rate": 0.00103234, "gamma": 0.99973, "n_steps": 32, "net_arch": [64, 64]}
@@ -414,7 +414,7 @@ def test_a_dumb_terminal_gets_plain_lines():
 def test_the_load_counts_children_too():
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        meter = Meter()
+        meter = LoadMeter()
         meter.every = 0.2
         meter.read()
         time.sleep(1.0)
