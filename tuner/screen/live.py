@@ -108,9 +108,10 @@ class LiveScreen:
 
     def _start_plain(self) -> None:
         view = self.view
-        budget = f"{count(view.budget)} env-steps a trial"
-        planned = plural(view.trials, "trial") if view.trials else "as many trials as fit"
-        limit = f", limit {duration(view.time_limit)}" if view.time_limit else ""
+        progress = view.progress
+        budget = f"{count(progress.budget)} env-steps a trial"
+        planned = plural(progress.trials, "trial") if progress.trials else "as many trials as fit"
+        limit = f", limit {duration(progress.time_limit)}" if progress.time_limit else ""
         self._print(f"{view.name}: {view.agent} on {view.env}, {planned}, {budget}{limit}")
         view.listener = self._print
 
@@ -121,7 +122,9 @@ class LiveScreen:
 
     def _print(self, line: str) -> None:
         self._last_line = time.time()
-        print(f"[{duration(self.view.elapsed)}] {line}", file=self.console.file, flush=True)
+        print(
+            f"[{duration(self.view.progress.elapsed)}] {line}", file=self.console.file, flush=True
+        )
 
     # The live screen
 
