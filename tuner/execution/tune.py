@@ -1,4 +1,4 @@
-"""The only module that speaks to Ray Tune: it runs jobs and hands over their results.
+"""Jobs on Ray Tune: this module alone speaks to Tune, runs jobs and hands over their results.
 
 What to run next, and what a result means, is decided by a `JobSource` (the driver). Tune places,
 starts, reuses and retries. Tune's own checkpoints and snapshots are not used: the study and the
@@ -39,10 +39,10 @@ class JobSource(Protocol):
         """Return the next job, or None when there is nothing to start right now."""
 
     def exhausted(self) -> bool:
-        """Return whether no further job will ever come."""
+        """Whether no further job will ever come."""
 
     def should_stop(self) -> bool:
-        """Return whether everything has to stop now, jobs in flight included."""
+        """Whether everything has to stop now, running jobs included."""
 
     def on_start(self, job: str) -> None:
         """A worker begins, or begins again, with the job."""
@@ -131,7 +131,7 @@ def _stay_here(scratch: str) -> None:
 
 
 def _make_watch(room: Room, nodes: Nodes | None) -> Callable[[JobSource], None]:
-    """Return what tells the source every few seconds of nodes that have joined or left."""
+    """Return a function that tells the source every few seconds of nodes that joined or left."""
     known, due = room.slots(), time.monotonic() + WATCH_EVERY
 
     def watch(source: JobSource) -> None:
@@ -203,7 +203,7 @@ class _Here:
             return failing
 
     def forget(self, trial: Any) -> None:
-        """Take off a trial of Tune's that has ended."""
+        """Forget a trial of Tune's that has ended."""
         self.trials.pop(_job_of(trial), None)
         self.silent.pop(_job_of(trial), None)
 

@@ -83,7 +83,7 @@ def make_plan(
 
 
 def parse_seeds(seeds: str | int) -> tuple[bool, int]:
-    """Return whether seeds are raced, and how many a trial has in the end; UserError: neither."""
+    """Parse a plan of seeds: whether they are raced, and their number; UserError: no plan."""
     kind, colon, text = str(seeds).partition(":")
     racing = kind == RACING
     number = text if racing and colon else "3" if racing else str(seeds)
@@ -129,7 +129,7 @@ class SeedRun:
         return None if reached is None else self.values[reached]
 
     def point_at(self, point: int) -> int | None:
-        """Return where it has its value of that point; None: it has none yet."""
+        """Return the point of its value for that point; None: it has none yet."""
         later = min((p for p in self.values if p >= point), default=None)
         return max(self.values, default=None) if later is None and self.done else later
 

@@ -170,18 +170,18 @@ class SearchProgress:
             self._pace.add(self.env_steps)
 
     def training_ended(self, number: int, seed: int, state: str) -> None:
-        """Take off a training that has ended; with one of the search, the trial's others too."""
+        """Remove a training that has ended; with one of the search, the trial's others too."""
         with self._lock:
-            training = self._take_off(number, seed)
+            training = self._remove(number, seed)
             if training is not None and training.role == "test":
                 self.tests_done += 1
                 return
             for key in [key for key in self.running if key[0] == number]:
-                self._take_off(*key)
+                self._remove(*key)
             self._tried += 1
             self.states[state] += 1
 
-    def _take_off(self, number: int, seed: int) -> TrainingProgress | None:
+    def _remove(self, number: int, seed: int) -> TrainingProgress | None:
         training = self.running.pop((number, seed), None)
         if training is not None and training.role == "tune" and training.rate:
             self._costs.append((training.env_steps, training.env_steps / training.rate))
@@ -246,7 +246,7 @@ class SearchProgress:
             return TournamentTime.of(self.test_runs, test_seeds, self.slots, each)
 
     def seconds_to_go(self, training: TrainingProgress) -> float | None:
-        """Return how long a training goes on: as far as those that got here before have gone."""
+        """Return the seconds that a training goes on: as far as others went that got here."""
         with self._lock:
             if not training.rate:
                 return None

@@ -1,4 +1,4 @@
-"""Which page is shown, what is selected on it, and what a key does."""
+"""Pages and keys: the page that is shown, the selection on it, and what a key does."""
 
 from __future__ import annotations
 

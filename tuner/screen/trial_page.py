@@ -100,7 +100,7 @@ def _cost(view: SearchView, trial: ShownTraining, body: int) -> Text:
 
 
 def _rungs(view: SearchView, trial: ShownTraining) -> list[Text]:
-    """Return what was decided at each rung when the trial came to it."""
+    """Return a line per rung: the decision when the trial came to it."""
     lines = []
     for place in sorted(trial.places.values(), key=lambda place: place.rung):
         line = Text(f"{rung_at(place.rung, place.seconds):>11}{score(place.value):>10}")

@@ -306,7 +306,7 @@ def _interrupts(request_stop: Callable[[], None], path: Path) -> Iterator[None]:
             signal.signal(sig, end)
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are somebody else's
+        yield  # signals belong to the main thread
         return
     before = [signal.signal(sig, handle) for sig in signals]
     try:

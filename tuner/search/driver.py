@@ -1,4 +1,4 @@
-"""The search as a state machine: what runs next, and who is told of what came of it.
+"""The driver of a search: it chooses the jobs, and hands their results to be judged.
 
 Ray Tune (`execution/tune.py`) asks the driver for jobs and hands it their results; the driver knows
 nothing of Ray. First come the trials of the search, then the re-trainings of the finalists on test
@@ -128,7 +128,7 @@ class Driver:
         return RunningJob(task, "+".join(finalist.origins))
 
     def exhausted(self) -> bool:
-        """Return whether no further job will ever come."""
+        """Whether no further job will ever come."""
         if self.ending.search_goes_on():
             return False
         if not self.parts.spec.tournament or self.ending.time_is_up():
@@ -136,10 +136,10 @@ class Driver:
         return not self.ending.is_searching() and self.retesting.next_test() is None
 
     def should_stop(self) -> bool:
-        """Return whether everything has to stop now.
+        """Whether everything has to stop now.
 
         Raises:
-            StorageError: somebody has deleted the run directory.
+            StorageError: the run directory was deleted.
         """
         if not self.parts.run.is_there:
             raise StorageError(f"{self.parts.run.path} is gone.")
@@ -165,7 +165,7 @@ class Driver:
         """Write the result down, and return whether the job ends with it."""
         running = self.running.jobs.get(job)
         if running is None:  # it ended while this result was on its way
-            self.running.leaving.pop(job, None)
+            self.running.worker_knows(job)
             return True
         self.liveness.reported(running)
         self.parts.recorder.write(running, result)
@@ -177,7 +177,7 @@ class Driver:
         judge = self.retesting.judge if running.is_test else self.judge.judge
         ends = judge(running, result)
         if ends:
-            self.running.leaving.pop(job, None)
+            self.running.worker_knows(job)
         return ends
 
     def on_retry(self, job: str, failure: JobFailure) -> None:
@@ -202,7 +202,7 @@ class Driver:
                 self.judge.end(self.running.trials[running.number], "FAIL", reason)
                 if reason.startswith("error: "):  # no worker that died: that may be chance
                     self.ending.end_if_hopeless(failure)
-        self.running.leaving.pop(job, None)
+        self.running.worker_knows(job)
 
     def on_slots(self, slots: int) -> None:
         """Run more jobs at once, or fewer: nodes have joined or left."""

@@ -93,11 +93,11 @@ class Ending:
 
     @property
     def deadline(self) -> float:
-        """When everything has to have ended: seconds since the epoch, infinite without a limit."""
+        """When everything has to have ended: Unix seconds, infinite without a limit."""
         return self._deadlines.end
 
     def search_deadline(self) -> float:
-        """Return when the search gives way, as far as it is known: seconds since the epoch."""
+        """Return the moment at which the search gives way, as it looks now: Unix seconds."""
         return self._deadlines.of_search(self._tests())
 
     def may_go_on(self) -> bool:

@@ -1,4 +1,4 @@
-"""Running jobs and running trials: what of a search is under way."""
+"""Running jobs and running trials: what is under way in a search."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class Running:
 
     Attributes:
         jobs: by name
-        leaving: jobs that have ended, but whose workers don't know it yet
+        ended_jobs: those that have ended, but whose workers don't know it yet
         trials: of the search that have not ended, by number
     """
 
     def __init__(self, first_seed: int) -> None:
         self.first_seed = first_seed
         self.jobs: dict[str, RunningJob] = {}
-        self.leaving: dict[str, RunningJob] = {}
+        self.ended_jobs: dict[str, RunningJob] = {}
         self.trials: dict[int, RunningTrial] = {}
 
     def job_name(self, number: int, seed: int) -> str:
@@ -115,11 +115,15 @@ class Running:
         self.jobs[job.task["job"]] = job
 
     def end(self, job: RunningJob) -> None:
-        """Take off a job that ends with the result that was just judged."""
+        """Remove a job that ends with the result that was just judged."""
         del self.jobs[job.task["job"]]
 
     def end_trial(self, number: int) -> None:
-        """Take off a trial with its jobs; their workers learn of it with their next result."""
+        """Remove a trial with its jobs; their workers learn of it with their next result."""
         del self.trials[number]
         for name in [job.task["job"] for job in self.search_jobs() if job.number == number]:
-            self.leaving[name] = self.jobs.pop(name)
+            self.ended_jobs[name] = self.jobs.pop(name)
+
+    def worker_knows(self, name: str) -> None:
+        """Forget a job that has ended, now that its worker has learned of it."""
+        self.ended_jobs.pop(name, None)

@@ -194,7 +194,7 @@ class Judge:
 
 
 def _attributes(trial: RunningTrial, runs: dict[int, SeedRun]) -> dict[str, Any]:
-    """Return what the study keeps of a trial that has ended, beside its value."""
+    """Return the attributes that the study keeps of a trial that has ended."""
     means = [run.objective_mean for run in runs.values() if run.objective_mean is not None]
     return {
         "seeds": list(runs),

@@ -40,7 +40,7 @@ class Liveness:
 
     def started(self, name: str) -> None:
         """Note that a worker has begun, or begun again, with the job."""
-        if job := self.running.jobs.get(name) or self.running.leaving.get(name):
+        if job := self.running.jobs.get(name) or self.running.ended_jobs.get(name):
             job.silence = 0.0
 
     def reported(self, job: RunningJob) -> None:
@@ -54,7 +54,7 @@ class Liveness:
         passed, self._looked = min(now - self._looked, LOOK_EVERY), now
         patience = max(HANGS_AFTER, HANGS_FACTOR * self.longest_silence)
         found = []
-        for name, job in [*self.running.jobs.items(), *self.running.leaving.items()]:
+        for name, job in [*self.running.jobs.items(), *self.running.ended_jobs.items()]:
             if job.silence is None:
                 continue
             job.silence += passed
@@ -65,7 +65,7 @@ class Liveness:
         return found
 
     def explain(self, name: str, reason: str) -> str:
-        """Return why the job failed: ``reason``, unless its worker was killed because it hung."""
+        """Return the reason of a failure: ``reason``, unless the worker was killed as it hung."""
         return self._hung.pop(name, reason)
 
     def show_silence(self, name: str, method: str) -> None:

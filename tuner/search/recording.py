@@ -133,7 +133,7 @@ class Recorder:
 def _summary(
     state: str, reason: str, value: float | None, seconds: float, env_steps: int
 ) -> dict[str, Any]:
-    """Return what the tracker keeps of a training that has ended."""
+    """Return the summary that the tracker keeps of a training that has ended."""
     return {
         "state": state,
         "reason": reason,
