@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
 from rltune.backends.registry import config_class
 from rltune.execution.messages import PAYLOAD, TASK
 from rltune.execution.trainable import AgentTrainable
+from rltune.planning.progress import SearchProgress
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import open_study
+from rltune.schedulers.base import Scheduler
 from rltune.schedulers.registry import make_population, rungs_of
+from rltune.schedulers.resource import Clock
 from rltune.screen.view import SearchView
 from rltune.search.driver import Driver
+from rltune.search.parts import SearchParts
+from rltune.search.recording import Recorder
 from rltune.search.request import starts
 from rltune.search.search import Search
 from rltune.space.space import Space
+from rltune.study.study import SearchStudy
 from rltune.tracking import Tracker
 
 MORE_THAN_ENOUGH = 10_000
+
+
+def make_parts(
+    spec: SearchSpec,
+    run: RunDir,
+    study: SearchStudy,
+    scheduler: Scheduler,
+    history: HistoryWriter,
+    progress: SearchProgress,
+) -> SearchParts:
+    """Return the parts of a search that is watched by nobody."""
+    others = spec.further_objectives()
+    view = SearchView("run", spec.agent, spec.env, progress)
+    tracker = Tracker(run, Tracking(wandb="off"))
+    recorder = Recorder(run, spec.env, study, others.goals, history, tracker, view)
+    plan, clock = spec.seed_plan(rungs_of(spec)), Clock(spec.budget)
+    return SearchParts(spec, run, study, scheduler, plan, others, clock, recorder)
 
 
 class Serial:
@@ -56,16 +78,14 @@ class Serial:
         self.scheduler.restore(self.study.reports())
         self.history = HistoryWriter(self.run.path)
         self.driver = Driver(
-            spec,
-            self.run,
-            self.study,
-            self.scheduler,
-            spec.seed_plan(rungs_of(spec)),
-            self.history,
-            Tracker(self.run, Tracking(wandb="off")),
-            SearchView("run", spec.agent, spec.env, spec.budget, spec.trials),
-            slots=slots,
-            started=time.time(),
+            make_parts(
+                spec,
+                self.run,
+                self.study,
+                self.scheduler,
+                self.history,
+                SearchProgress(spec.budget, spec.trials, slots=slots),
+            )
         )
 
     def go_on(self, results: int = MORE_THAN_ENOUGH) -> None:

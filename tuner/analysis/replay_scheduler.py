@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
-from rltune.objectives.goals import Others
+from rltune.objectives.goals import FurtherObjectives
 from rltune.objectives.metrics import metric_of, objective_of
-from rltune.objectives.seeds import Entrant, SeedNoise, judged
+from rltune.objectives.seeds import SeedNoise, TrialSeeds, judged
 from rltune.runs.reader import RunReader, read_run
 from rltune.runs.search_spec import SearchSpec
 from rltune.schedulers.base import Rung, Scheduler
@@ -197,14 +197,14 @@ def reports(
     history: pd.DataFrame,
     spec: SearchSpec,
     complete: Collection[int],
-    others: Others | None = None,
+    others: FurtherObjectives | None = None,
 ) -> Iterator[tuple[int, int, float, float, float | None]]:
     """Yield (trial, point, objective, its standard error, training return) as they were judged.
 
     They come in order, as the driver saw them. ``others`` knows the values of the other objectives
     by then.
     """
-    others = others or Others()
+    others = others or FurtherObjectives()
     plan = spec.seed_plan(rungs_of(spec))
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
     results: list[tuple[float, int, int, int, float, bool, list[float], float]] = []
@@ -221,11 +221,11 @@ def reports(
             results.append(
                 (timestamp, trial, seed, points[n - 1], objective, done, measured, training)
             )
-    entrants: dict[int, Entrant] = {}
+    entrants: dict[int, TrialSeeds] = {}
     noise = SeedNoise()
     for _, trial, seed, point, objective, done, measured, training in sorted(results):
-        entrant = entrants.setdefault(trial, Entrant(plan))
-        leg = entrant.leg(seed)
+        entrant = entrants.setdefault(trial, TrialSeeds(plan))
+        leg = entrant.run(seed)
         leg.values[point], leg.measured[point], leg.done = objective, measured, done
         if math.isfinite(training):
             leg.training[point] = training

@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """Why a job failed: one line, and the traceback where there is one."""
 
     reason: str

@@ -18,7 +18,7 @@ from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.execution.checkpoints import Checkpoint, deposited
-from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, Failure, Result
+from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, JobFailure, Result
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 raise  # the next try may do better
             text = masked_text(traceback.format_exc())
             missing = isinstance(error, MissingMetricError)
-            return {PAYLOAD: Failure(f"error: {masked_text(str(error))}", text, missing)}
+            return {PAYLOAD: JobFailure(f"error: {masked_text(str(error))}", text, missing)}
 
     def _next(self) -> Result:
         """Return the next result, or the last one before a restart once more."""

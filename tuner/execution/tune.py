@@ -1,6 +1,6 @@
-"""The only module that speaks to Ray Tune: it runs jobs and hands over their results.
+"""Jobs on Ray Tune: this module alone speaks to Tune, runs jobs and hands over their results.
 
-What to run next, and what a result means, is decided by a `Source` (the driver). Tune places,
+What to run next, and what a result means, is decided by a `JobSource` (the driver). Tune places,
 starts, reuses and retries. Tune's own checkpoints and snapshots are not used: the study and the
 trials' checkpoints in the run directory are the truth, so a killed search needs nothing of Tune's
 to go on.
@@ -25,24 +25,24 @@ from rltune.cluster.resources import Resources
 from rltune.cluster.session import OUT_OF_MEMORY
 from rltune.common.redaction import masked_text
 from rltune.execution.checkpoints import Address, open_deposit
-from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, Failure, Result, Task
+from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, JobFailure, Result, Task
 from rltune.execution.trainable import SILENCE, AgentTrainable
 
 LISTEN_EVERY = 2.0  # seconds between looks at whose environments do not answer
 WATCH_EVERY = 5.0  # seconds between looks at a cluster's nodes
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """Says what to run and learns what came of it. All calls come from one thread."""
 
     def next_job(self) -> Task | None:
         """Return the next job, or None when there is nothing to start right now."""
 
     def exhausted(self) -> bool:
-        """Return whether no further job will ever come."""
+        """Whether no further job will ever come."""
 
     def should_stop(self) -> bool:
-        """Return whether everything has to stop now, jobs in flight included."""
+        """Whether everything has to stop now, running jobs included."""
 
     def on_start(self, job: str) -> None:
         """A worker begins, or begins again, with the job."""
@@ -56,10 +56,10 @@ class Source(Protocol):
     def on_result(self, job: str, result: Result) -> bool:
         """Take a result; return whether the job ends with it."""
 
-    def on_retry(self, job: str, failure: Failure) -> None:
+    def on_retry(self, job: str, failure: JobFailure) -> None:
         """The job failed and will be tried again from its checkpoint."""
 
-    def on_failure(self, job: str, failure: Failure) -> None:
+    def on_failure(self, job: str, failure: JobFailure) -> None:
         """The job failed for good."""
 
     def on_slots(self, slots: int) -> None:
@@ -67,7 +67,7 @@ class Source(Protocol):
 
 
 def run_jobs(
-    source: Source,
+    source: JobSource,
     room: Room,
     retries: int,
     quiet: bool = True,
@@ -130,11 +130,11 @@ def _stay_here(scratch: str) -> None:
         storage._get_ray_train_session_dir = lambda: scratch
 
 
-def _make_watch(room: Room, nodes: Nodes | None) -> Callable[[Source], None]:
-    """Return what tells the source every few seconds of nodes that have joined or left."""
+def _make_watch(room: Room, nodes: Nodes | None) -> Callable[[JobSource], None]:
+    """Return a function that tells the source every few seconds of nodes that joined or left."""
     known, due = room.slots(), time.monotonic() + WATCH_EVERY
 
-    def watch(source: Source) -> None:
+    def watch(source: JobSource) -> None:
         nonlocal known, due
         if nodes is None or time.monotonic() < due:
             return
@@ -175,8 +175,8 @@ class _Here:
 
     def __init__(
         self,
-        source: Source | None = None,
-        watch: Callable[[Source], None] | None = None,
+        source: JobSource | None = None,
+        watch: Callable[[JobSource], None] | None = None,
         address: Address | None = None,
     ) -> None:
         self.source = source
@@ -203,7 +203,7 @@ class _Here:
             return failing
 
     def forget(self, trial: Any) -> None:
-        """Take off a trial of Tune's that has ended."""
+        """Forget a trial of Tune's that has ended."""
         self.trials.pop(_job_of(trial), None)
         self.silent.pop(_job_of(trial), None)
 
@@ -267,7 +267,7 @@ def _make_scheduler(here: _Here) -> Any:
 
         def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
             came = result[PAYLOAD]
-            if isinstance(came, Failure):  # it would fail again, so Tune must not try
+            if isinstance(came, JobFailure):  # it would fail again, so Tune must not try
                 here.call("on_failure", _job_of(trial), came)
                 return str(TrialScheduler.STOP)
             done = here.call("on_result", _job_of(trial), came, failing=True)
@@ -337,13 +337,13 @@ def _failed(here: _Here, method: str, trial: Any) -> None:
     here.call(method, _job_of(trial), _explained(error, cause, text, node))
 
 
-def _explained(error: Any, cause: Any, text: str, node: str) -> Failure:
+def _explained(error: Any, cause: Any, text: str, node: str) -> JobFailure:
     """Say in one line why a Tune trial failed, which has last been heard of on ``node``."""
     from ray import exceptions
 
     if isinstance(cause, exceptions.RayActorError):
         where = f" on {node}" if node not in ("", platform.node()) else ""
         reason = f"worker{where} died: its process was killed or crashed"
-        return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
+        return JobFailure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
-    return Failure(f"error: {masked_text(last)}", text)
+    return JobFailure(f"error: {masked_text(last)}", text)

@@ -1,7 +1,7 @@
-"""Several objectives: what a search weighs its first objective against, and what trials have of it.
+"""Multi-objective search: the objectives beside the first one, and the values of trials in them.
 
-The others are costs (`COSTS`), or metrics of the history's evaluations, put together like the first
-objective (`metrics.py`). They are kept as they are reported, each with its direction: seconds
+They are costs (`COSTS`), or metrics of the history's evaluations, put together like the first
+objective (`metrics.py`). Values are kept as they are reported, each with its direction: seconds
 are seconds, the lower the better.
 """
 
@@ -17,7 +17,7 @@ from rltune.objectives.metrics import metric_of, objective_of
 from rltune.objectives.seeds import judged
 
 if TYPE_CHECKING:
-    from rltune.objectives.seeds import Entrant
+    from rltune.objectives.seeds import TrialSeeds
 
 # Of a training so far, its evaluations included -> the history's column.
 COSTS = {"seconds": "time", "cpu_seconds": "cpu_time"}
@@ -43,7 +43,7 @@ class Goal:
 
 
 def parse_goal(text: str) -> Goal:
-    """Return what ``--against TEXT`` means; UserError: nothing."""
+    """Return the objective that ``--against TEXT`` names; UserError: there is none."""
     name = text.removeprefix("-")
     if name == STEPS:
         raise UserError(
@@ -57,7 +57,7 @@ def parse_goal(text: str) -> Goal:
     return Goal(name, name in COSTS or text != name)
 
 
-class Others:
+class FurtherObjectives:
     """The objectives of a search beside the first one; none in most searches.
 
     Args:
@@ -82,7 +82,7 @@ class Others:
         self.values = {trial: dict(values) for trial, values in known.items()}
 
     def measure(self, row: Mapping[str, Any]) -> list[float]:
-        """Return what an evaluated row of the history says of each.
+        """Return the values in an evaluated row of the history, one an objective.
 
         Raises:
             ValueError: it isn't reported, or is not finite.
@@ -102,20 +102,20 @@ class Others:
             for goal, column in zip(self.goals, zip(*measured, strict=True), strict=True)
         )
 
-    def judge(self, trial: int, entrant: Entrant, point: int) -> tuple[float, ...]:
+    def judge(self, trial: int, seeds: TrialSeeds, point: int) -> tuple[float, ...]:
         """Return the value of each over the trial's seeds at a point that all have reached."""
         if not self.goals:
             return ()
-        legs = [
-            self.total([leg.measured[one] for one in sorted(leg.measured) if one <= end])
-            for leg in map(entrant.leg, entrant.plan.seeds_at(point))
-            if (end := leg.point_at(point)) is not None
+        totals = [
+            self.total([run.measured[at] for at in sorted(run.measured) if at <= end])
+            for run in map(seeds.run, seeds.plan.seeds_at(point))
+            if (end := run.point_at(point)) is not None
         ]
         found = tuple(
             sum(column) / len(column)
             if goal.is_cost
             else _signed(goal, judged([_signed(goal, v) for v in column], self.over_seeds))
-            for goal, column in zip(self.goals, zip(*legs, strict=True), strict=True)
+            for goal, column in zip(self.goals, zip(*totals, strict=True), strict=True)
         )
         self.values.setdefault(trial, {})[point] = found
         return found

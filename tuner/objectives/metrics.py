@@ -1,4 +1,4 @@
-"""What a search maximises: one number from a trial's greedy evaluations so far."""
+"""Objectives of one training: one number from its greedy evaluations so far."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def objective_of(evaluations: Sequence[float], objective: str) -> float:
 
 
 def metric_of(row: Mapping[str, Any], metric: str) -> float:
-    """Return what is maximised of a row of the history.
+    """Return the value of the metric in a row of the history, the higher the better.
 
     Args:
         row: one with an evaluation
@@ -38,7 +38,7 @@ def metric_of(row: Mapping[str, Any], metric: str) -> float:
     """
     value = row.get(metric.removeprefix("-"))
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        known = ", ".join(sorted(name for name, one in row.items() if isinstance(one, float)))
+        known = ", ".join(sorted(name for name, other in row.items() if isinstance(other, float)))
         raise MissingMetricError(
             f"no metric {metric.removeprefix('-')!r} was reported; there are {known}"
         )

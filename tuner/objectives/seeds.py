@@ -1,9 +1,9 @@
-"""Several seeds per trial: which trainings a trial needs, and what it is worth on them.
+"""Several seeds per trial: seed plans, the runs of a trial on its seeds, and the noise of seeds.
 
-A trial is one configuration. On each of its seeds it is a training of its own, a *leg*. All legs
-of a stage meet at its end, a rung of the scheduler: there the trial is judged by the interquartile
-mean over its seeds. With *racing* the survivors of a rung get further seeds; all configurations get
-the same ones, so like is compared with like.
+A trial is one configuration, and a training of its own on each of its seeds (`SeedRun`). All
+trainings of a stage meet at its end, a rung of the scheduler: there the trial is judged by the
+interquartile mean over its seeds. With *racing* the survivors of a rung get further seeds; all
+configurations get the same ones, so like is compared with like.
 
 How much the seed matters is learned from the configurations that were trained on several: a value
 may be too low by so many standard errors (the scheduler's `margin`) and its trial still goes on.
@@ -83,7 +83,7 @@ def make_plan(
 
 
 def parse_seeds(seeds: str | int) -> tuple[bool, int]:
-    """Return whether seeds are raced, and how many a trial has in the end; UserError: neither."""
+    """Parse a plan of seeds: whether they are raced, and their number; UserError: no plan."""
     kind, colon, text = str(seeds).partition(":")
     racing = kind == RACING
     number = text if racing and colon else "3" if racing else str(seeds)
@@ -97,8 +97,8 @@ def parse_seeds(seeds: str | int) -> tuple[bool, int]:
 
 
 @dataclass
-class Leg:
-    """A trial on one seed.
+class SeedRun:
+    """The training of a trial on one seed.
 
     Attributes:
         values: point in env_steps -> objective
@@ -129,30 +129,30 @@ class Leg:
         return None if reached is None else self.values[reached]
 
     def point_at(self, point: int) -> int | None:
-        """Return where it has its value of that point; None: it has none yet."""
+        """Return the point of its value for that point; None: it has none yet."""
         later = min((p for p in self.values if p >= point), default=None)
         return max(self.values, default=None) if later is None and self.done else later
 
 
-class Entrant:
-    """A running trial: its legs, and up to where it has been judged.
+class TrialSeeds:
+    """A trial over its seeds: its runs, and up to where it has been judged.
 
     Args:
         plan: the search's
-        legs: seed -> leg, of a search that is resumed
+        runs: seed -> run, of a search that is resumed
         settled: env_steps of the last value that was judged
     """
 
     def __init__(
-        self, plan: SeedPlan, legs: dict[int, Leg] | None = None, settled: int = 0
+        self, plan: SeedPlan, runs: dict[int, SeedRun] | None = None, settled: int = 0
     ) -> None:
         self.plan = plan
-        self.legs = legs or {}
+        self.runs = runs or {}
         self.settled = settled
 
     @property
     def target(self) -> int:
-        """The end of its stage, up to which its legs are trained now."""
+        """The end of its stage, up to which its seeds are trained now."""
         return self.plan.stop_after(self.settled)
 
     @property
@@ -160,65 +160,65 @@ class Entrant:
         """The seeds of its stage."""
         return self.plan.seeds_at(self.target)
 
-    def leg(self, seed: int) -> Leg:
-        """Return the leg on the seed."""
-        return self.legs.setdefault(seed, Leg())
+    def run(self, seed: int) -> SeedRun:
+        """Return the run on the seed."""
+        return self.runs.setdefault(seed, SeedRun())
 
     def waits(self, seed: int) -> bool:
-        """Whether the leg has done its part of the stage."""
-        return self.leg(seed).value_at(self.target) is not None
+        """Whether the run on the seed has done its part of the stage."""
+        return self.run(seed).value_at(self.target) is not None
 
     def to_train(self) -> list[int]:
         """Return the seeds that still have to be trained in this stage, the furthest behind first.
 
         The order of the seeds decides between equals.
         """
-        open_legs = [seed for seed in self.seeds if not self.waits(seed)]
-        return sorted(open_legs, key=lambda seed: max(self.leg(seed).values, default=0))
+        open_seeds = [seed for seed in self.seeds if not self.waits(seed)]
+        return sorted(open_seeds, key=lambda seed: max(self.run(seed).values, default=0))
 
     @property
     def finished(self) -> bool:
         """Whether it is trained to its end on all seeds, and judged there."""
-        legs = [self.leg(seed) for seed in self.plan.seeds_at(self.plan.stops[-1])]
-        ends = [max(leg.values, default=0) for leg in legs]
-        return all(leg.done for leg in legs) and self.settled >= max(ends)
+        runs = [self.run(seed) for seed in self.plan.seeds_at(self.plan.stops[-1])]
+        ends = [max(run.values, default=0) for run in runs]
+        return all(run.done for run in runs) and self.settled >= max(ends)
 
     def due(self) -> tuple[int, list[float]] | None:
-        """Return the next point that all legs have a value for, and their values; None: none yet.
+        """Return the next point that all runs have a value for, and their values; None: none yet.
 
-        A point that every leg jumped over is left out.
+        A point that every run jumped over is left out.
         """
         for point in self.plan.points[bisect.bisect_right(self.plan.points, self.settled) :]:
-            legs = [self.leg(seed) for seed in self.plan.seeds_at(point)]
-            values = [value for leg in legs if (value := leg.value_at(point)) is not None]
-            if len(values) < len(legs):
+            runs = [self.run(seed) for seed in self.plan.seeds_at(point)]
+            values = [value for run in runs if (value := run.value_at(point)) is not None]
+            if len(values) < len(runs):
                 return None
-            if any(point in leg.values for leg in legs):
+            if any(point in run.values for run in runs):
                 return point, values
         return None
 
     def training_at(self, point: int) -> float | None:
-        """Return the mean return of its training episodes there, over its legs; None: unknown."""
-        legs = [self.leg(seed) for seed in self.plan.seeds_at(point)]
-        at = [(leg, leg.point_at(point)) for leg in legs]
-        known = [leg.training[p] for leg, p in at if p is not None and p in leg.training]
+        """Return the mean return of its training episodes there, over its seeds; None: unknown."""
+        runs = [self.run(seed) for seed in self.plan.seeds_at(point)]
+        at = [(run, run.point_at(point)) for run in runs]
+        known = [run.training[p] for run, p in at if p is not None and p in run.training]
         return sum(known) / len(known) if known else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the legs in plain types."""
-        return {str(seed): asdict(leg) for seed, leg in self.legs.items()}
+        """Return the runs in plain types."""
+        return {str(seed): asdict(run) for seed, run in self.runs.items()}
 
     @classmethod
-    def from_dict(cls, plan: SeedPlan, data: dict[str, Any], settled: int) -> Entrant:
+    def from_dict(cls, plan: SeedPlan, data: dict[str, Any], settled: int) -> TrialSeeds:
         """Read back what `to_dict` gave."""
-        legs = {}
-        for seed, leg in data.items():
+        runs = {}
+        for seed, run in data.items():
             by_point = {
-                name: {int(point): value for point, value in leg.get(name, {}).items()}
+                name: {int(point): value for point, value in run.get(name, {}).items()}
                 for name in ("values", "measured", "training")
             }
-            legs[int(seed)] = Leg(**{**leg, **by_point})
-        return cls(plan, legs, settled)
+            runs[int(seed)] = SeedRun(**{**run, **by_point})
+        return cls(plan, runs, settled)
 
 
 class SeedNoise:
@@ -228,10 +228,10 @@ class SeedNoise:
         # point -> trial -> (degrees of freedom, sum of squares)
         self._squares: dict[int, dict[int, tuple[int, float]]] = {}
 
-    def learn(self, trial: int, entrant: Entrant) -> None:
-        """Take what a trial's legs have shown so far."""
-        for point in entrant.plan.stops:
-            values = [leg.values[point] for leg in entrant.legs.values() if point in leg.values]
+    def learn(self, trial: int, seeds: TrialSeeds) -> None:
+        """Take what a trial's seeds have shown so far."""
+        for point in seeds.plan.stops:
+            values = [run.values[point] for run in seeds.runs.values() if point in run.values]
             if len(values) > 1 and all(map(math.isfinite, values)):
                 mean = sum(values) / len(values)
                 squares = sum((value - mean) ** 2 for value in values)
@@ -245,7 +245,7 @@ class SeedNoise:
 
 
 def judged(values: Sequence[float], over_seeds: str = "iqm") -> float:
-    """Return what a trial is worth with these values on its seeds.
+    """Return the value of a trial from its values on each of its seeds.
 
     Args:
         values: one a seed

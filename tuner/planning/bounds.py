@@ -1,4 +1,4 @@
-"""What a search takes at most: a bound, not a guess."""
+"""Upper bounds of what a search takes."""
 
 from __future__ import annotations
 

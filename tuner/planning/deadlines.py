@@ -1,4 +1,4 @@
-"""When a search with a time limit has to be done, and when it gives way to the tournament."""
+"""Deadlines of a search with a time limit: of the search itself, and of everything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSING_SHARE = 0.01
 
 
 class TournamentTime(NamedTuple):
-    """How long the tournament is expected to take, in seconds, trainings side by side."""
+    """The expected time of the tournament in seconds, with trainings side by side."""
 
     whole: float
     first_round: float  # every finalist on one test seed
@@ -58,9 +58,9 @@ class Deadlines:
         self._search_is_over = False
 
     def of_search(self, tests: TournamentTime | None) -> float:
-        """Return when the tournament, of which so much is expected, has to begin.
+        """Return the moment at which the tournament, of this expected time, has to begin.
 
-        The end where there is no time for one round of it: half a tournament says nothing.
+        It is the end where there is no time for one round of it: half a tournament says nothing.
         """
         if math.isinf(self.end) or not self.tournament or self.too_short(tests):
             return self.end
@@ -90,7 +90,7 @@ class Deadlines:
         return tests.first_round > min(left, MAX_ROUND_SHARE * self.limit)
 
     def advice(self, tests: TournamentTime, budget: int) -> str:
-        """Return what is wrong when the time is too short, and which values would do."""
+        """Return a text that says that the time is too short, and which values would do."""
         factor = TOURNAMENT_MARGIN * tests.whole / (MAX_TOURNAMENT_SHARE * self.limit)
         digit = 10 ** math.floor(math.log10(max(budget / factor, 1)))
         smaller = int(budget / factor / digit) * digit
@@ -108,5 +108,5 @@ class Deadlines:
         return time.time() >= self.end
 
     def is_exceeded(self) -> bool:
-        """Whether who has not come to an end by now is not waited for: an environment may hang."""
+        """Whether jobs that have not ended by now are not waited for: an environment may hang."""
         return time.time() >= self._limit_end

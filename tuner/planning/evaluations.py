@@ -1,4 +1,4 @@
-"""How often, and on how many episodes, a training is evaluated when nobody says.
+"""Default evaluations of a training: how many, and on how many episodes.
 
 Evaluations cost env_steps of their own: ten episodes of 1,000 steps, twenty times, are 200,000
 beside a training of 3,000. By default they are fewer then, by a rule that looks at nothing but the
@@ -36,7 +36,7 @@ def longest_episode(env: str, env_kwargs: Mapping[str, Any] | None = None) -> in
             if limit is None and not is_own(name):
                 limit = find_spec(name).max_episode_steps
                 limit = limit or (LONGEST_EPISODE if is_atari(name) else None)
-        except UserError:  # who makes it says what is wrong
+        except UserError:  # an error names it where it is made
             return None
         if not limit:
             return None
@@ -47,7 +47,7 @@ def longest_episode(env: str, env_kwargs: Mapping[str, Any] | None = None) -> in
 def affordable(
     env_steps: int, longest: int | None, evaluations: int, episodes: int
 ) -> tuple[int, int]:
-    """Return how many evaluations a training has, and on how many episodes each.
+    """Return the evaluations of a training, and the episodes of each.
 
     Args:
         env_steps: of the training
@@ -64,13 +64,13 @@ def affordable(
 def explained(
     env_steps: int, longest: int | None, now: tuple[int, int], usual: tuple[int, int]
 ) -> str:
-    """Return what is to be said of evaluations that are fewer than usual, or dwarf the training.
+    """Return a text on evaluations that are fewer than usual, or that dwarf the training.
 
     Args:
         env_steps: of the training
         longest: env_steps of an episode, at most; None: unknown
         now: evaluations, and episodes of each
-        usual: what they are where nobody says and the training is long enough
+        usual: the defaults where the training is long enough
     """
     if longest is None:
         return ""

@@ -1,7 +1,7 @@
-"""What a search will cost, before it runs: `rltune plan`.
+"""Cost forecast of a search, before it runs: `rltune plan`.
 
-Some configurations are trained for a few seconds each (`measure.py`), the price of all others is
-predicted from them (`cost_model.py`), and the search is played through many times with its own
+Some configurations are trained for a few seconds each (`measure.py`). The price of all others is
+predicted from them (`cost_model.py`). The search is then simulated many times with its own
 scheduler and made-up scores: which trial is stopped where is chance, what it costs is not.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.planning.bounds import most_env_steps
-from rltune.planning.measure import Cost, Measurement, Meter
+from rltune.planning.measure import CostMeter, MeasuredCost, Measurement
 from rltune.samplers.cost_model import CostModel
 from rltune.schedulers.base import NoScheduler
 from rltune.schedulers.options import POPULATIONS
@@ -72,7 +72,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a search will cost. Times are in seconds, memory in bytes.
+    """The forecast cost of a search. Times are in seconds, memory in bytes.
 
     Attributes:
         trials: that are played; with a time limit alone, as many as fit
@@ -147,49 +147,54 @@ def forecast(
     rng = np.random.default_rng(spec.seed)
     drawn = [full(space.resolve(space.sample(rng))) for _ in range(DRAWN)]
     tell("starting a worker")
-    meter = Meter(spec)
+    meter = CostMeter(spec)
     with contextlib.closing(meter):
         measured = _measure(meter, spec, space, starts, drawn, seconds, tell)
     wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
     cpu, cpu_error = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
-    own = [one.measured for one in measured[: len(starts)]]
+    own = [priced.measured for priced in measured[: len(starts)]]
     plays = _Plays(spec, own, np.stack([wall, cpu], axis=2), slots, meter.start_up)
     trials = spec.trials or plays.trials_that_fit()
-    played = [plays.play(trials, np.random.default_rng([spec.seed, i])) for i in range(PLAYED)]
-    steps, walls, cpus, runs = (np.array(column) for column in zip(*played, strict=True))
+    steps, walls, cpus, runs = plays.play_often(trials)
     # What is not known of evaluations, and of prices that were predicted and not measured.
-    unsure = float(np.mean([_spread(one.measured) for one in measured]))
-    error = cpu_error + unsure
-    limit = spec.time_limit
-    is_cut = limit is not None and float(walls.mean()) > limit
+    unsure = float(np.mean([_spread(priced.measured) for priced in measured]))
     wall_about = About.of(walls, wall_error + unsure)
+    limit = spec.time_limit
     if limit is not None:
         wall_about = About(*(min(v, limit) for v in vars(wall_about).values()))
-    memory = max(one.measured.memory for one in measured)
     return Forecast(
         trials=trials,
         runs=About.of(runs, 0.0),
         env_steps=About.of(steps, 0.0),
         most_env_steps=most_env_steps(spec, space, starts),
         trial=About.of(wall[:, -1], 0.0),
-        cpu=About.of(cpus, error),
+        cpu=About.of(cpus, cpu_error + unsure),
         gpu=_times(wall_about, spec.gpus_per_trial * slots),
         wall=wall_about,
-        memory=memory * slots,
-        memory_each=memory,
-        checkpoint=max(one.measured.checkpoint for one in measured),
-        replay=max(one.measured.replay for one in measured) if spec.save_replay_buffer else 0,
+        **_bytes(spec, [priced.measured for priced in measured], slots),
         money=None if price_per_hour is None else _times(wall_about, price_per_hour / 3600),
         slots=slots,
         measured=tuple(measured),
-        error=error,
-        is_cut=is_cut,
+        error=cpu_error + unsure,
+        is_cut=limit is not None and float(walls.mean()) > limit,
         seconds=time.perf_counter() - began,
     )
 
 
+def _bytes(spec: SearchSpec, measured: Sequence[Measurement], slots: int) -> dict[str, int]:
+    """Return the fields of a forecast that are in bytes."""
+    memory = max(measurement.memory for measurement in measured)
+    replay = max(measurement.replay for measurement in measured)
+    return {
+        "memory": memory * slots,
+        "memory_each": memory,
+        "checkpoint": max(measurement.checkpoint for measurement in measured),
+        "replay": replay if spec.save_replay_buffer else 0,
+    }
+
+
 def _measure(
-    meter: Meter,
+    meter: CostMeter,
     spec: SearchSpec,
     space: Space,
     starts: Sequence[Start],
@@ -214,7 +219,7 @@ def _measure(
         if i >= AT_LEAST and left < each / 2:
             break
         prices, _ = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
-        done = [one.config for one in measured]
+        done = [priced.config for priced in measured]
         order = [int(n) for n in np.argsort(prices[:, -1]) if drawn[n] not in done]
         config = drawn[order[min(int(place * len(order)), len(order) - 1)]]
         name = f"{place:.0%} of the space is cheaper".replace("%", " %")
@@ -233,17 +238,17 @@ def _predicted(
     spec: SearchSpec,
     measured: Iterable[Priced],
     configs: Sequence[dict[str, Any]],
-    part: Callable[[Cost], float],
+    part: Callable[[MeasuredCost], float],
 ) -> tuple[NDArray[np.float64], float]:
     """Return the seconds of trials that get to each evaluation, and a full one's typical error.
 
     The seconds have shape (configs, evaluations).
     """
     model = CostModel(space, spec.budget)
-    known = [(one.config, one.measured, spec.budget) for one in measured]
+    known = [(priced.config, priced.measured, spec.budget) for priced in measured]
     error = _fit(model, known, part)
-    # What a trial costs that is stopped before its first update.
-    known += [(config, one, one.warm_up) for config, one, _ in known if one.warm_up]
+    # The cost of a trial that is stopped before its first update.
+    known += [(config, cost, cost.warm_up) for config, cost, _ in known if cost.warm_up]
     _fit(model, known, part)
     points = spec.evaluate_at
     seconds = [model.predict(configs, point) * point for point in points]
@@ -253,15 +258,15 @@ def _predicted(
 def _fit(
     model: CostModel,
     known: Sequence[tuple[dict[str, Any], Measurement, int]],
-    part: Callable[[Cost], float],
+    part: Callable[[MeasuredCost], float],
 ) -> float | None:
-    rates = [part(one.until(steps)) / steps for _, one, steps in known]
+    rates = [part(measured.until(steps)) / steps for _, measured, steps in known]
     steps = [steps for _, _, steps in known]
     return model.fit([config for config, _, _ in known], rates, steps).error
 
 
 class _Plays:
-    """Plays the search with made-up scores.
+    """Simulates the search with made-up scores.
 
     Args:
         spec: the search
@@ -278,17 +283,17 @@ class _Plays:
         own: Sequence[Measurement],
         prices: NDArray[np.float64],
         slots: int,
-        start_up: Cost,
+        start_up: MeasuredCost,
     ) -> None:
         self.spec = spec
-        costs = [[one.until(point) for point in spec.evaluate_at] for one in own]
+        costs = [[start.until(point) for point in spec.evaluate_at] for start in own]
         self.own = np.array([[(cost.wall, cost.cpu) for cost in row] for row in costs])
         self.prices = prices
         self.slots = slots
         self.start_up = start_up
 
     def trials_that_fit(self) -> int:
-        """Return how many trials a time limit alone allows."""
+        """Return the number of trials that a time limit alone allows."""
         assert self.spec.time_limit is not None
         fit = 1
         while fit < MOST_TRIALS:
@@ -297,6 +302,13 @@ class _Plays:
                 break
             fit = max(fit + 1, round(fit * 1.1))
         return fit
+
+    def play_often(self, trials: int) -> list[NDArray[np.float64]]:
+        """Return env_steps, wall and cpu seconds, and re-trainings of `PLAYED` searches."""
+        rngs = [np.random.default_rng([self.spec.seed, i]) for i in range(PLAYED)]
+        return [
+            np.array(column) for column in zip(*(self.play(trials, r) for r in rngs), strict=True)
+        ]
 
     def play(self, trials: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
         """Return env_steps, wall and cpu seconds, and re-trainings of one search."""
@@ -340,10 +352,10 @@ class _Plays:
 
 
 def _makespan(seconds: Sequence[float] | NDArray[np.float64], slots: int) -> float:
-    """Return how long jobs take that are started in this order, so many at once."""
+    """Return the wall seconds of jobs that are started in this order, so many at once."""
     ends = [0.0] * slots
-    for one in seconds:
-        heapq.heapreplace(ends, ends[0] + float(one) + JOB_SECONDS)
+    for job in seconds:
+        heapq.heapreplace(ends, ends[0] + float(job) + JOB_SECONDS)
     return max(ends)
 
 
@@ -358,7 +370,7 @@ def _times(about: About, factor: float) -> About:
 
 
 def local_slots(spec: SearchSpec) -> int:
-    """Return how many trials of the search run at once on this machine."""
+    """Return the number of trials of the search that run at once on this machine."""
     import torch
     from rltune.cluster.address import is_elsewhere
     from rltune.cluster.resources import Resources, fitting

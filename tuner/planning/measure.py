@@ -1,7 +1,8 @@
-"""Measures for some seconds what a configuration costs, in a process like a worker's.
+"""Cost measurement: train a configuration for some seconds, in a process like a worker's.
 
-`Meter` starts the process (`python -m rltune.planning.measure`), which reads a question per line
-and writes an answer per line, in JSON. One configuration at a time; what it learns is thrown away.
+`CostMeter` starts the process (`python -m rltune.planning.measure`). It reads a question per line
+and writes an answer per line, in JSON. It measures one configuration at a time, and throws away
+what the agent learns.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ MAX_GROWTH = 10.0  # episodes may become so many times longer, if the environmen
 
 
 @dataclass(frozen=True)
-class Cost:
+class MeasuredCost:
     """Seconds of a kind: on the clock, and of the processor."""
 
     wall: float = 0.0
     cpu: float = 0.0
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.wall + other.wall, self.cpu + other.cpu)
+    def __add__(self, other: MeasuredCost) -> MeasuredCost:
+        return MeasuredCost(self.wall + other.wall, self.cpu + other.cpu)
 
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(self.wall - other.wall, self.cpu - other.cpu)
+    def __sub__(self, other: MeasuredCost) -> MeasuredCost:
+        return MeasuredCost(self.wall - other.wall, self.cpu - other.cpu)
 
-    def __mul__(self, factor: float) -> Cost:
-        return Cost(self.wall * factor, self.cpu * factor)
+    def __mul__(self, factor: float) -> MeasuredCost:
+        return MeasuredCost(self.wall * factor, self.cpu * factor)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a full trial of a configuration costs, from its first seconds.
+    """The cost of a full trial of a configuration, foreseen from its first seconds.
 
     Attributes:
         budget: env_steps of the full trial
@@ -73,10 +74,10 @@ class Measurement:
 
     budget: int
     warm_up: int
-    collecting: Cost
-    learning: Cost
-    evaluations: Cost
-    longest: Cost
+    collecting: MeasuredCost
+    learning: MeasuredCost
+    evaluations: MeasuredCost
+    longest: MeasuredCost
     memory: int
     env_steps: int
     is_whole: bool
@@ -84,17 +85,17 @@ class Measurement:
     replay: int = 0
 
     @property
-    def likely(self) -> Cost:
+    def likely(self) -> MeasuredCost:
         """A full trial, with evaluations in the middle of what is possible."""
         return self.until(self.budget)
 
     @property
-    def training(self) -> Cost:
+    def training(self) -> MeasuredCost:
         """A full trial without evaluations."""
         return self.collecting * self.warm_up + self.learning * (self.budget - self.warm_up)
 
-    def until(self, env_steps: int) -> Cost:
-        """Return what a trial costs that is stopped there."""
+    def until(self, env_steps: int) -> MeasuredCost:
+        """Return the cost of a trial that is stopped there."""
         before = min(env_steps, self.warm_up)
         training = self.collecting * before + self.learning * (env_steps - before)
         share = env_steps / self.budget
@@ -103,11 +104,13 @@ class Measurement:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
         """Read what `dataclasses.asdict` wrote."""
-        costs = {name: Cost(**value) for name, value in data.items() if isinstance(value, dict)}
+        costs = {
+            name: MeasuredCost(**value) for name, value in data.items() if isinstance(value, dict)
+        }
         return cls(**{**data, **costs})
 
 
-class Meter:
+class CostMeter:
     """A process that measures.
 
     Attributes:
@@ -133,7 +136,7 @@ class Meter:
         except BaseException:
             self.close()
             raise
-        self.start_up = Cost(time.perf_counter() - started, answer["cpu"])
+        self.start_up = MeasuredCost(time.perf_counter() - started, answer["cpu"])
 
     def measure(self, config: Mapping[str, Any], seconds: float) -> Measurement:
         """Train a configuration for about so many seconds."""
@@ -203,8 +206,10 @@ class _Run:
         )
         every = getattr(getattr(self.agent, "algorithm", None), "update_every", SLICE)
         self.slice = max(int(every), SLICE)
-        self.slices: list[tuple[int, int, Cost]] = []  # env_steps before and after, and the cost
-        self.evaluations: list[tuple[int, Cost]] = []  # the longest episode, and the cost
+        self.slices: list[
+            tuple[int, int, MeasuredCost]
+        ] = []  # env_steps before and after, and the cost
+        self.evaluations: list[tuple[int, MeasuredCost]] = []  # the longest episode, and the cost
 
     @property
     def env_steps(self) -> int:
@@ -232,17 +237,17 @@ class _Run:
             if points and self.env_steps >= points[0]:
                 self._evaluate(None)
 
-    def rate(self, first: int, last: int) -> Cost:
+    def rate(self, first: int, last: int) -> MeasuredCost:
         """Return the cost of an env_step between two points; nothing if none was done there."""
-        slices = [one for one in self.slices if first <= one[0] < last]
+        slices = [part for part in self.slices if first <= part[0] < last]
         if len(slices) > 3:
             slices = slices[1:]  # the very first steps take longer
-        total = Cost()
+        total = MeasuredCost()
         for _, _, cost in slices:
             total += cost
         return total * (1 / max(1, sum(end - begin for begin, end, _ in slices)))
 
-    def measurement(self, collecting: Cost, warm_up: int, seconds: float) -> Measurement:
+    def measurement(self, collecting: MeasuredCost, warm_up: int, seconds: float) -> Measurement:
         """Foresee the whole trial: so much per env_step of the warm-up, and what was seen since."""
         spec, done = self.spec, self.env_steps
         own_warm_up = min(int(self.config.get("learning_starts") or 0), spec.budget)
@@ -254,7 +259,7 @@ class _Run:
         growth = min(MAX_GROWTH, max(1.0, self._longest_episode() / length))
         known = [cost for _, cost in self.evaluations][: len(spec.evaluate_at)]
         to_come = len(spec.evaluate_at) - len(known)
-        so_far = sum(known, Cost())
+        so_far = sum(known, MeasuredCost())
         return Measurement(
             budget=spec.budget,
             warm_up=warm_up,
@@ -315,12 +320,12 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _watch() -> Iterator[list[Cost]]:
-    """Give a list that will hold what the block has cost."""
-    spent: list[Cost] = []
+def _watch() -> Iterator[list[MeasuredCost]]:
+    """Yield a list that holds the cost of the block when it has ended."""
+    spent: list[MeasuredCost] = []
     wall, cpu = time.perf_counter(), time.process_time()
     yield spent
-    spent.append(Cost(time.perf_counter() - wall, time.process_time() - cpu))
+    spent.append(MeasuredCost(time.perf_counter() - wall, time.process_time() - cpu))
 
 
 def _memory() -> int:

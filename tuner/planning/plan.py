@@ -1,4 +1,4 @@
-"""What a search is going to do and to cost, for `rltune run --dry-run` and `rltune plan`."""
+"""Texts of a plan: what a search will do and cost, for `rltune run --dry-run` and `rltune plan`."""
 
 from __future__ import annotations
 
@@ -44,43 +44,9 @@ def plan_lines(
         command: the line that the user typed
         taken: what earlier searches bring
     """
-    trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
-    limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
-    rungs = rungs_of(spec)
-    seconds = spec.scheduler_options.get("seconds")
-    places = [rung_at(r, seconds and seconds * r / spec.budget) for r in rungs[:-1]]
-    at = f" at {', '.join(places)}{'' if seconds else ' env_steps'}" if places else ""
-    evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env_steps"
-    at_once = spec.concurrency or "as many as fit"
-    lines = [
-        f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env_steps{limit}",
-        f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
-        f"each trial on {_seeds(spec.seed_plan(rungs))}; "
-        f"{plural(spec.eval_episodes, 'greedy episode')} "
-        f"{evaluations}; the objective is {describe(spec.objective)}"
-        + (f" of {spec.metric}" if spec.metric != METRIC else "")
-        + "".join(f", against {goal.name}" for goal in spec.goals[1:]),
-        f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
-        f"GPU, on device {spec.device}",
-        "",
-        f"searched ({len(space.dimensions)}):",
-    ]
-    width = max(map(len, space.dimensions))
-    for name, dimension in space.dimensions.items():
-        lines.append(f"  {name:<{width}}  {dimension.describe()}")
-    lines += [f"  derived: {name} = {e.text}" for name, e in space.derived.items()]
-    lines += [f"  always: {constraint.text}" for constraint in space.constraints]
-    proposer = Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
-    lines.append(proposer.describe())
-    lines += [f"learns from {one}" for one in taken]
-    lines += ["", f"first ({len(starts)}):"]
-    own = config_dict(config_class(spec.agent)())
-    for start in starts:
-        differing = (name for name, value in start.config.items() if value != own.get(name))
-        shown = settings(start.config, {*space.dimensions, *differing})
-        lines.append(f"  {start.origin}: {', '.join(shown)}")
-        if reason := learns_nothing(start.config, spec.env, spec.budget):
-            lines.append(f"    {reason}")
+    lines = [*_search_lines(spec), "", *_space_lines(spec, space)]
+    lines += [f"learns from {run}" for run in taken]
+    lines += ["", *_start_lines(spec, space, starts)]
     if spec.tournament:
         finalists = spec.finalists + len(starts)
         lines += [
@@ -91,6 +57,54 @@ def plan_lines(
     if (most := most_env_steps(spec, space, starts)) is not None:
         lines.append(f"{_at_most(spec, most)}; stopped trials take less")
     return [*lines, "", f"run directory: {folder}", f"to run it: {command}"]
+
+
+def _search_lines(spec: SearchSpec) -> list[str]:
+    """Return the lines about the trials of the search and their resources."""
+    trials = plural(spec.trials, "trial") if spec.trials else "as many trials as fit"
+    limit = f", at most {duration(spec.time_limit)} in all" if spec.time_limit else ""
+    rungs = rungs_of(spec)
+    seconds = spec.scheduler_options.get("seconds")
+    places = [rung_at(r, seconds and seconds * r / spec.budget) for r in rungs[:-1]]
+    at = f" at {', '.join(places)}{'' if seconds else ' env_steps'}" if places else ""
+    evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env_steps"
+    at_once = spec.concurrency or "as many as fit"
+    return [
+        f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env_steps{limit}",
+        f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
+        f"each trial on {_seeds(spec.seed_plan(rungs))}; "
+        f"{plural(spec.eval_episodes, 'greedy episode')} "
+        f"{evaluations}; the objective is {describe(spec.objective)}"
+        + (f" of {spec.metric}" if spec.metric != METRIC else "")
+        + "".join(f", against {goal.name}" for goal in spec.goals[1:]),
+        f"at once: {at_once}, each with {spec.cpus_per_trial:g} CPU and {spec.gpus_per_trial:g} "
+        f"GPU, on device {spec.device}",
+    ]
+
+
+def _space_lines(spec: SearchSpec, space: Space) -> list[str]:
+    """Return the lines about the searched space, and how its sampler proposes from it."""
+    lines = [f"searched ({len(space.dimensions)}):"]
+    width = max(map(len, space.dimensions))
+    for name, dimension in space.dimensions.items():
+        lines.append(f"  {name:<{width}}  {dimension.describe()}")
+    lines += [f"  derived: {name} = {e.text}" for name, e in space.derived.items()]
+    lines += [f"  always: {constraint.text}" for constraint in space.constraints]
+    proposer = Proposer(space, spec.sampler, spec.sampler_options, spec.seed, "maximize")
+    return [*lines, proposer.describe()]
+
+
+def _start_lines(spec: SearchSpec, space: Space, starts: Sequence[Start]) -> list[str]:
+    """Return the lines about the trials that come first."""
+    lines = [f"first ({len(starts)}):"]
+    own = config_dict(config_class(spec.agent)())
+    for start in starts:
+        differing = (name for name, value in start.config.items() if value != own.get(name))
+        shown = settings(start.config, {*space.dimensions, *differing})
+        lines.append(f"  {start.origin}: {', '.join(shown)}")
+        if reason := learns_nothing(start.config, spec.env, spec.budget):
+            lines.append(f"    {reason}")
+    return lines
 
 
 def _at_most(spec: SearchSpec, most: int) -> str:
@@ -107,7 +121,7 @@ def _seeds(plan: SeedPlan) -> str:
 
 
 def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
-    """Return what the search will cost, line by line."""
+    """Return the forecast cost of the search, line by line."""
     runs = f", then {_whole(found.runs)} re-trainings on test seeds" if spec.tournament else ""
     lines = [
         f"{spec.agent} on {spec.env}: {plural(found.trials, 'trial')} of up to "
@@ -118,9 +132,10 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
         f"a full trial, from {plural(len(found.measured), 'measurement')} in "
         f"{duration(found.seconds)}:",
     ]
-    for one in found.measured:
-        steps = "whole" if one.measured.is_whole else f"{count(one.measured.env_steps)} env_steps"
-        lines.append(f"  {_seconds(one.measured.likely.wall):>9}  {one.name} ({steps})")
+    for priced in found.measured:
+        measured = priced.measured
+        steps = "whole" if measured.is_whole else f"{count(measured.env_steps)} env_steps"
+        lines.append(f"  {_seconds(measured.likely.wall):>9}  {priced.name} ({steps})")
     lines += [
         f"  {_seconds(found.trial.value):>9}  the mean over the space, most between "
         f"{_seconds(found.trial.low)} and {_seconds(found.trial.high)}",

@@ -1,4 +1,4 @@
-"""What the trials of a running search cost, and what those to come will cost."""
+"""Prices of trials in a running search: seconds that they took, and that others will take."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Prices:
             self._news += 1
 
     def seconds(self, config: Mapping[str, Any], env_steps: int | None = None) -> float | None:
-        """Return what so many env_steps will take (None: a full trial); None while unknown."""
+        """Return the seconds of so many env_steps (None: a full trial); None while unknown."""
         if len(self._seen) < MIN_TRIALS:
             return None
         if self._news >= NEWS_SHARE * len(self._seen):
@@ -64,16 +64,16 @@ class Prices:
         return float(self._model.predict([config], steps_to_go)[0]) * steps_to_go
 
     def of_retraining(self, number: int, config: Mapping[str, Any]) -> float | None:
-        """Return what training a finalist again will take, in seconds; None while unknown.
+        """Return the seconds that training a finalist again takes; None while unknown.
 
-        A trial that ran its whole budget says so itself.
+        They are measured for a trial that ran its whole budget.
         """
         _, rate, env_steps = self._seen.get(number, (config, 0.0, 0))
         whole = env_steps == config.get(LENGTH, self._budget)
         return rate * env_steps if whole else self.seconds(config)
 
     def affordable(self, config: Mapping[str, Any], seconds_left: float) -> bool:
-        """Return whether a trial will get to its first rung in time; count those that won't."""
+        """Whether a trial gets to its first rung in time; those that don't are counted."""
         if math.isinf(seconds_left):
             return True
         needed = self.seconds(config, self.first_rung)

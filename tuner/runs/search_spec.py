@@ -14,7 +14,7 @@ from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import canonical
 from rltune.common.reading import check_types, from_dict
-from rltune.objectives.goals import Goal, Others, parse_goal
+from rltune.objectives.goals import FurtherObjectives, Goal, parse_goal
 from rltune.objectives.metrics import DEFAULT, METRIC, parse_objective
 from rltune.objectives.seeds import SeedPlan, judged, make_plan, parse_seeds
 from rltune.runs.tracking_options import Tracking
@@ -138,9 +138,9 @@ class SearchSpec(Tracking):
         first = Goal(self.metric, minimize=False)  # with a minus, the negative is maximised
         return [first, *map(parse_goal, self.against)]
 
-    def further_objectives(self) -> Others:
+    def further_objectives(self) -> FurtherObjectives:
         """Return the objectives beside the first one, without values yet."""
-        return Others(self.goals[1:], self.objective, self.over_seeds)
+        return FurtherObjectives(self.goals[1:], self.objective, self.over_seeds)
 
     @property
     def tune_seed(self) -> int:

@@ -16,7 +16,7 @@ from rltune.schedulers.asha import ASHA
 from rltune.stats.pareto import ranks, select
 
 if TYPE_CHECKING:
-    from rltune.objectives.goals import Others
+    from rltune.objectives.goals import FurtherObjectives
 
 
 class ParetoASHA(ASHA):
@@ -36,7 +36,7 @@ class ParetoASHA(ASHA):
         reduction_factor: float,
         min_population: int,
         margin: float,
-        others: Others,
+        others: FurtherObjectives,
     ) -> None:
         super().__init__(rungs, reduction_factor, min_population, "maximize", margin)
         self.others = others

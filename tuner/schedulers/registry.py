@@ -19,7 +19,7 @@ from rltune.schedulers.pbt import PBT
 from rltune.space.surroundings import is_surrounding
 
 if TYPE_CHECKING:
-    from rltune.objectives.goals import Others
+    from rltune.objectives.goals import FurtherObjectives
     from rltune.runs.directory import RunDir
     from rltune.runs.search_spec import SearchSpec
     from rltune.schedulers.base import Scheduler
@@ -66,7 +66,7 @@ def make_scheduler(
     return kind(rungs, factor, population, direction, margin, seconds)
 
 
-def make_pareto_scheduler(spec: SearchSpec, others: Others) -> Scheduler:
+def make_pareto_scheduler(spec: SearchSpec, others: FurtherObjectives) -> Scheduler:
     """Return the scheduler of a search with several objectives (`against.check` has passed)."""
     if spec.scheduler == "none":
         return NoScheduler()

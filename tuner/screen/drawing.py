@@ -1,4 +1,4 @@
-"""What the pages of the screen are drawn with: curves, bars, and lines that give way."""
+"""Drawing for the pages of the screen: curves, bars, and lines that give way."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def curve(
             columns[column] = 1 + round(max(0.0, min(1.0, place)) * (8 * height - 1))
     return [
         "".join(" " if eighths <= 0 else BARS[min(7, eighths - 1)] for eighths in row)
-        for row in ([one - 8 * below for one in columns] for below in reversed(range(height)))
+        for row in ([column - 8 * below for column in columns] for below in reversed(range(height)))
     ]
 
 
@@ -180,7 +180,7 @@ def fit(
     apart = True
 
     def too_many() -> int:
-        used = sum(one.height + (apart and one.apart) for one in sections if one.height)
+        used = sum(s.height + (apart and s.apart) for s in sections if s.height)
         return len(title) + used - height
 
     for section, rows in giving:

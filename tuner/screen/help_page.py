@@ -1,4 +1,4 @@
-"""The page that says what the keys do."""
+"""The help page: what the keys do."""
 
 from __future__ import annotations
 

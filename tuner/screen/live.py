@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 from rltune.common.formats import count, duration, plural
 from rltune.screen.drawing import rendered
-from rltune.screen.load import Meter
-from rltune.screen.pages import Pages, Stop
+from rltune.screen.load import LoadMeter
+from rltune.screen.pages import AskToStop, Pages
 from rltune.screen.terminal import Keyboard
 from rltune.screen.view import SearchView
 
@@ -56,7 +56,7 @@ class LiveScreen:
         mode: str = "auto",
         console: Console | None = None,
         *,
-        stop: Stop | None = None,
+        stop: AskToStop | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self.view = view
@@ -71,7 +71,7 @@ class LiveScreen:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
-        self._pages = Pages(view, Meter(folder), stop)
+        self._pages = Pages(view, LoadMeter(folder), stop)
         self._frame = Frame()
         self._keyboard = Keyboard(self._stop_live)
         self._last_line = time.time()
@@ -108,9 +108,10 @@ class LiveScreen:
 
     def _start_plain(self) -> None:
         view = self.view
-        budget = f"{count(view.budget)} env-steps a trial"
-        planned = plural(view.trials, "trial") if view.trials else "as many trials as fit"
-        limit = f", limit {duration(view.time_limit)}" if view.time_limit else ""
+        progress = view.progress
+        budget = f"{count(progress.budget)} env-steps a trial"
+        planned = plural(progress.trials, "trial") if progress.trials else "as many trials as fit"
+        limit = f", limit {duration(progress.time_limit)}" if progress.time_limit else ""
         self._print(f"{view.name}: {view.agent} on {view.env}, {planned}, {budget}{limit}")
         view.listener = self._print
 
@@ -121,7 +122,9 @@ class LiveScreen:
 
     def _print(self, line: str) -> None:
         self._last_line = time.time()
-        print(f"[{duration(self.view.elapsed)}] {line}", file=self.console.file, flush=True)
+        print(
+            f"[{duration(self.view.progress.elapsed)}] {line}", file=self.console.file, flush=True
+        )
 
     # The live screen
 

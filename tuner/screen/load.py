@@ -1,4 +1,4 @@
-"""What the search uses of this machine: cores, memory, GPUs, and the disk when little is left."""
+"""The load of this machine: cores, memory, GPUs, and the disk when little is left."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ GPU_QUERY = (
 
 @dataclass(frozen=True)
 class Load:
-    """What is in use.
+    """The cores, memory, GPUs and disk in use.
 
     Attributes:
         cores, memory: of this process and all that it has started; bytes
-        gpus: (part of the time in use, memory in use, memory) of each GPU, bytes; whoever uses it
+        gpus: (part of the time in use, memory in use, memory) of each GPU, bytes, by all users
         disk_left: bytes where the run is written; None: enough
     """
 
@@ -35,7 +35,7 @@ class Load:
     disk_left: float | None = None
 
 
-class Meter:
+class LoadMeter:
     """Measures now and then; what cannot be known is left out silently.
 
     Args:
@@ -77,7 +77,7 @@ class Meter:
 
 
 class Gpus:
-    """What nvidia-smi says, where there is one; nobody waits for it."""
+    """The answers of nvidia-smi, where there is one; it is not waited for."""
 
     def __init__(self) -> None:
         self._program = shutil.which(GPU_QUERY[0])

@@ -1,4 +1,4 @@
-"""Which page is shown, what is selected on it, and what a key does."""
+"""Pages and keys: the page that is shown, the selection on it, and what a key does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rltune.screen.drawing import (
     rendered,
 )
 from rltune.screen.help_page import help_lines
-from rltune.screen.load import Meter
+from rltune.screen.load import LoadMeter
 from rltune.screen.search_page import Key, SearchScreen, selectable
-from rltune.screen.trainings import Training
+from rltune.screen.trainings import ShownTraining
 from rltune.screen.trial_page import trial_lines
 from rltune.screen.view import SearchView
 
-Stop = Callable[[int | None], None]  # takes a trial; None: the search
+AskToStop = Callable[[int | None], None]  # takes a trial; None: the search
 
 NOTICE_SECONDS = 5.0
 MOVES = {"j": 1, "down": 1, "k": -1, "up": -1}
@@ -62,13 +62,15 @@ class Pages:
         stop: asks for the end of a trial, or of the search
     """
 
-    def __init__(self, view: SearchView, meter: Meter | None = None, stop: Stop | None = None):
+    def __init__(
+        self, view: SearchView, meter: LoadMeter | None = None, stop: AskToStop | None = None
+    ):
         self.view = view
         self.stop = stop
         self.keys = False  # whether there are any
         self.page = "search"
         self.selected: Key | None = None
-        self._opened: Training | None = None  # the selected one, as it was last seen
+        self._opened: ShownTraining | None = None  # the selected one, as it was last seen
         self.question: Question | None = None
         self.notice = ""
         self._noticed = 0.0
@@ -96,7 +98,7 @@ class Pages:
             lines += [Text()] * (not low) + fitted(bottom, width)
         return lines
 
-    def training(self) -> Training | None:
+    def training(self) -> ShownTraining | None:
         """Return the selected training, also when it has left the page; None: there is none."""
         with self.view.lock:
             listed = next((t for t in selectable(self.view) if t.key == self.selected), None)
@@ -178,7 +180,7 @@ class Pages:
     def _say(self, notice: str) -> None:
         self.notice, self._noticed = notice, time.monotonic()
 
-    def _bottom(self, width: int, trial: Training | None) -> list[Text]:
+    def _bottom(self, width: int, trial: ShownTraining | None) -> list[Text]:
         """Return the lines that name the keys, ask, or say what came of a key."""
         if self.question is not None:
             said, style = self.question.text, f"bold {HALF}"

@@ -1,4 +1,4 @@
-"""The page of the whole search: what runs, how fast, what is best, and who stands at which rung."""
+"""The page of the whole search: what runs, how fast, the best trial, and the rungs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 from rltune.common.formats import count, duration, plural, rung_at, score, settings
+from rltune.planning.progress import TrainingProgress
 from rltune.schedulers.base import Rung
 from rltune.screen.drawing import (
     ACCENT,
@@ -32,8 +33,8 @@ from rltune.screen.drawing import (
     steps,
     wrapped,
 )
-from rltune.screen.load import Meter
-from rltune.screen.trainings import Training
+from rltune.screen.load import LoadMeter
+from rltune.screen.trainings import ShownTraining
 from rltune.screen.view import SearchView
 
 WIDEST = 132  # a screen wider than this only pulls apart what belongs together
@@ -51,7 +52,7 @@ Key = tuple[int, int]  # trial and seed
 class SearchScreen:
     """Draws a `SearchView` for the width and height that there is."""
 
-    def __init__(self, view: SearchView, meter: Meter | None = None) -> None:
+    def __init__(self, view: SearchView, meter: LoadMeter | None = None) -> None:
         self.view = view
         self.meter = meter
 
@@ -103,36 +104,36 @@ class SearchScreen:
         left = Text.assemble(
             ("rltune", f"bold {ACCENT}"), ("  ", ""), (f"{view.agent} on {view.env}", NAME)
         )
-        done = view.progress()
+        done = view.progress.share()
         lines = [between(left, Text(view.name, QUIET), width), bar(done or 0.0, width)]
-        facts = [self._headline(), Text(f"{duration(view.elapsed)} elapsed")]
+        facts = [self._headline(), Text(f"{duration(view.progress.elapsed)} elapsed")]
         if (
             view.phase not in ("stopping", "done")
-            and (remaining := view.seconds_left()) is not None
+            and (remaining := view.progress.seconds_left()) is not None
         ):
             facts.append(Text(f"about {duration(remaining)} left"))
-        if view.time_limit:
-            facts.append(Text(f"limit {duration(view.time_limit)}", QUIET))
+        if view.progress.time_limit:
+            facts.append(Text(f"limit {duration(view.progress.time_limit)}", QUIET))
         return [*lines, spread(facts, width)]
 
     def _headline(self) -> Text:
-        view = self.view
-        if view.phase == "tournament":
-            return Text(f"{view.tests_done} of {view.test_runs} test trainings")
-        if view.phase in ("starting", "stopping"):
-            return Text(f"{view.phase} ...", HALF)
-        return Text(
-            f"{view.ended} of {view.trials} trials" if view.trials else f"{view.ended} trials"
-        )
+        phase, progress = self.view.phase, self.view.progress
+        if phase == "tournament":
+            return Text(f"{progress.tests_done} of {progress.test_runs} test trainings")
+        if phase in ("starting", "stopping"):
+            return Text(f"{phase} ...", HALF)
+        planned = f" of {progress.trials}" if progress.trials else ""
+        return Text(f"{progress.ended}{planned} trials")
 
     def _trials(self, body: int) -> Text:
-        view = self.view
-        tuning = sum(one.role == "tune" and not one.paused for one in view.running.values())
-        parts = [(view.states[state], word, style) for state, (word, style) in OUTCOMES.items()]
+        view, progress = self.view, self.view.progress
+        tuning = sum(t.role == "tune" and not t.paused for t in view.running.values())
+        parts = [(progress.states[state], word, style) for state, (word, style) in OUTCOMES.items()]
         if view.phase != "tournament":
             parts.insert(0, (tuning, "running", ACCENT))
-            if view.trials:
-                parts.append((max(0, view.trials - view.ended - tuning), "to go", ""))
+            if progress.trials:
+                to_go = max(0, progress.trials - progress.ended - tuning)
+                parts.append((to_go, "to go", ""))
         texts = [
             Text.assemble(
                 (f"{number:,}", style if number else QUIET), (f" {word}", "" if number else QUIET)
@@ -142,10 +143,10 @@ class SearchScreen:
         return joined(texts, body)
 
     def _speed(self, body: int) -> Text:
-        rate, speeds = self.view.rate(), self.view.speeds()
+        rate, speeds = self.view.progress.rate(), self.view.progress.speeds()
         parts = [
             Text(f"{count(rate) if rate else '-'} env-steps/s"),
-            Text(f"{count(self.view.env_steps)} in all"),
+            Text(f"{count(self.view.progress.env_steps)} in all"),
         ]
         if len(speeds) > 1:
             drawn = sparkline(speeds, 30, 0.0, max(speeds) or 1.0)
@@ -171,8 +172,9 @@ class SearchScreen:
             used, memory = (sum(gpu[i] for gpu in load.gpus) / 1e9 for i in (1, 2))
             name = "GPU" if len(load.gpus) == 1 else f"{len(load.gpus)} GPUs"
             parts.append(Text(f"{name} {busy:.0%}, {used:.1f} of {memory:,.0f} GB"))
-        at_once = sum(not one.paused for one in self.view.running.values())
-        parts.append(Text(f"{at_once} of {plural(self.view.slots, 'training')} at once", QUIET))
+        at_once = sum(not training.paused for training in self.view.running.values())
+        slots = plural(self.view.progress.slots, "training")
+        parts.append(Text(f"{at_once} of {slots} at once", QUIET))
         return [joined(parts, body)]
 
     def _best(self, body: int) -> Text:
@@ -183,11 +185,11 @@ class SearchScreen:
         parts = [
             Text(score(value), f"bold {GOOD}"),
             Text(f"trial {trial}"),
-            Text("on its tuning seed" + "s" * (view.seeds > 1), QUIET),
+            Text("on its tuning seed" + "s" * (view.progress.seeds > 1), QUIET),
         ]
         if len(view.bests) > 1:
             times, values = zip(*view.bests, strict=True)
-            held = steps(times, values, view.started, time.time(), 30)
+            held = steps(times, values, view.progress.started, time.time(), 30)
             drawn = sparkline(held, 30, min(values), max(values)).rjust(30)
             parts.append(concatenated([Text(drawn, GOOD), Text(" so far", QUIET)]))
         return joined(parts, body)
@@ -229,13 +231,14 @@ class SearchScreen:
         head.append("  so far" if curve else "").stylize(QUIET)
         lines = []
         for trial, name in zip(trials, names, strict=True):
-            rate = count(trial.rate) if trial.rate else "-"
+            progress = trial.progress
+            rate = count(progress.rate) if progress.rate else "-"
             rate = "waits" if trial.paused else trial.silent or rate
             rate = "ends" if trial.number in ending else rate
-            left = duration(self.view.seconds_to_go(trial)) if with_left else ""
+            left = duration(self.view.progress.seconds_to_go(progress)) if with_left else ""
             latest = score(trial.values[-1] if trial.values else None)
-            done = bar(trial.progress, width)
-            line = row(name, done, f"{trial.env_steps:,}", rate, left, latest)
+            done = bar(progress.share, width)
+            line = row(name, done, f"{progress.env_steps:,}", rate, left, latest)
             if curve:
                 line.append("  " + sparkline(trial.values, curve, low, high), ACCENT)
             lines.append(line)
@@ -278,19 +281,19 @@ class SearchScreen:
     def _near(self, before: Rung | None, rung: Rung, last: bool) -> str:
         """Say which running trials are on their way from the rung before to this one."""
 
-        def place(one: Training | Rung) -> float:
+        def place(where: TrainingProgress | Rung) -> float:
             if rung.seconds is None:
-                return one.budget if isinstance(one, Rung) else one.env_steps
-            return one.seconds or 0.0
+                return where.budget if isinstance(where, Rung) else where.env_steps
+            return where.seconds or 0.0
 
-        trials = [(t, place(t)) for t in running(self.view) if t.role == "tune"]
+        trials = [(t, place(t.progress)) for t in running(self.view) if t.role == "tune"]
         begin, end = 0.0 if before is None else place(before), place(rung)
         on_way = [
-            str(one.number)
-            for one, at in trials
-            if not one.paused and begin <= at and (at < end or last)
+            str(trial.number)
+            for trial, at in trials
+            if not trial.paused and begin <= at and (at < end or last)
         ]
-        waiting = sum(one.paused and begin < at and (at <= end or last) for one, at in trials)
+        waiting = sum(t.paused and begin < at and (at <= end or last) for t, at in trials)
         texts = [f"← {', '.join(dict.fromkeys(on_way))}"] if on_way else []
         if waiting:
             texts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'}")
@@ -307,12 +310,12 @@ class SearchScreen:
             if scores
         }
         lines = []
-        for trial in sorted(labels, key=lambda one: -means.get(one, float("-inf"))):
+        for trial in sorted(labels, key=lambda number: -means.get(number, float("-inf"))):
             scores = self.view.test_scores.get(trial, {})
             line = Text(
                 f"{labels[trial]:<{column}}{len(scores):>8}{score(means.get(trial)):>10}   "
             )
-            line.append("  ".join(score(one) for one in scores.values()), QUIET)
+            line.append("  ".join(score(value) for value in scores.values()), QUIET)
             lines.append(line)
         return Section(
             "Tests", lines, [Text(f"{'':<{column}}{'seeds':>8}{'mean':>10}   scores", QUIET)]
@@ -327,7 +330,7 @@ class SearchScreen:
             line = Text(f"{run_name(self.view, trial):<{column}}  ")
             line.append(f"{word:<9}", style)
             line.append(f"{score(trial.values[-1] if trial.values else None):>8}  ")
-            said = why(trial) or f"{trial.env_steps:,} env-steps"
+            said = why(trial) or f"{trial.progress.env_steps:,} env-steps"
             lines.append(folded(line, said, body, QUIET))
         return Section("Ended", lines, selected=_index(trials, selected))
 
@@ -337,41 +340,41 @@ class SearchScreen:
             folded(Text.assemble((f"trial {number}  ", BAD)), _one_line(text), body)
             for number, text in shown
         ]
-        on = next((one.number for one in failed(self.view) if one.key == selected), None)
+        on = next((t.number for t in failed(self.view) if t.key == selected), None)
         place = next((i for i, (number, _) in enumerate(shown) if number == on), None)
         return Section("Failed", lines, selected=place)
 
 
-def running(view: SearchView) -> list[Training]:
-    """Return the trainings in flight in the order of the page."""
-    return sorted(view.running.values(), key=lambda one: one.key)
+def running(view: SearchView) -> list[ShownTraining]:
+    """Return the running trainings in the order of the page."""
+    return sorted(view.running.values(), key=lambda training: training.key)
 
 
-def ended(view: SearchView) -> list[Training]:
+def ended(view: SearchView) -> list[ShownTraining]:
     """Return the last trainings that have ended and not failed, the latest first."""
     return [trial for trial in reversed(view.last) if trial.state != "FAIL"]
 
 
-def failed(view: SearchView) -> list[Training]:
+def failed(view: SearchView) -> list[ShownTraining]:
     """Return those that have failed, one a trial, the latest first, as far as the page has them."""
-    trials = {one.number: one for one in view.last if one.state == "FAIL"}
+    trials = {trial.number: trial for trial in view.last if trial.state == "FAIL"}
     return list(reversed(trials.values()))[:FAILURES]
 
 
-def selectable(view: SearchView) -> list[Training]:
-    """Return what the cursor goes through, in the order of the page."""
+def selectable(view: SearchView) -> list[ShownTraining]:
+    """Return the trainings that can be selected, in the order of the page."""
     return [*running(view), *ended(view), *failed(view)]
 
 
-def run_name(view: SearchView, trial: Training) -> str:
-    """Return what a training is called on the page: its trial, and its seed where that differs."""
-    if trial.role == "test" or view.seeds > 1:
+def run_name(view: SearchView, trial: ShownTraining) -> str:
+    """Return the name of a training on the page: its trial, and its seed where that differs."""
+    if trial.role == "test" or view.progress.seeds > 1:
         return f"{trial.number} / seed {trial.seed}"
     return str(trial.number)
 
 
-def why(trial: Training) -> str:
-    """Return the reason why it ended, without the word for its state."""
+def why(trial: ShownTraining) -> str:
+    """Return the reason of a training's end, without the word for its state."""
     return _one_line(trial.reason).removeprefix(OUTCOMES[trial.state][0]).lstrip()
 
 
@@ -379,5 +382,5 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _index(trials: list[Training], selected: Key | None) -> int | None:
+def _index(trials: list[ShownTraining], selected: Key | None) -> int | None:
     return next((i for i, trial in enumerate(trials) if trial.key == selected), None)

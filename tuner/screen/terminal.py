@@ -102,7 +102,7 @@ class Keyboard:
         return keys(before)
 
     def _text(self) -> str:
-        """Return what was typed; a sequence that has only begun to come is waited for."""
+        """Return the typed keys; a sequence that has only begun to come is waited for."""
         assert self._terminal is not None
         typed = os.read(self._terminal, 1024)
         while typed.endswith((b"\x1b", b"\x1b[", b"\x1bO", b"\x1b[5", b"\x1b[6")):

@@ -1,4 +1,4 @@
-"""The page of one trial: its curve, its rungs, its configuration, what it costs."""
+"""The page of one trial: its curve, its rungs, its configuration, its cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rltune.screen.drawing import (
 from rltune.screen.search_page import OUTCOMES, WIDEST, run_name, why
 
 if TYPE_CHECKING:
-    from rltune.screen.trainings import Training
+    from rltune.screen.trainings import ShownTraining
     from rltune.screen.view import SearchView
 
 HIGHEST = 10  # rows of the curve
@@ -37,7 +37,11 @@ AXIS = 9  # columns of its scale
 
 
 def trial_lines(
-    view: SearchView, trial: Training, width: int, height: int, ending: Collection[int | None] = ()
+    view: SearchView,
+    trial: ShownTraining,
+    width: int,
+    height: int,
+    ending: Collection[int | None] = (),
 ) -> list[Text]:
     """Return the lines of the page; see `SearchScreen.lines` for what it is given."""
     width = min(width, WIDEST)
@@ -57,12 +61,12 @@ def trial_lines(
 
 
 def _title(
-    view: SearchView, trial: Training, width: int, ending: Collection[int | None]
+    view: SearchView, trial: ShownTraining, width: int, ending: Collection[int | None]
 ) -> list[Text]:
     role = "test of trial" if trial.role == "test" else "trial"
     left = Text.assemble(("rltune", f"bold {ACCENT}"), (f"  {role} {run_name(view, trial)}", NAME))
     left.append(f"  {view.agent} on {view.env}", QUIET)
-    lines = [between(left, Text(view.name, QUIET), width), bar(trial.progress, width)]
+    lines = [between(left, Text(view.name, QUIET), width), bar(trial.progress.share, width)]
     if trial.state:
         word, style = OUTCOMES[trial.state]
         state = Text(f"{word} {why(trial)}".rstrip(), style)
@@ -72,37 +76,38 @@ def _title(
         state = Text("waits", HALF) if trial.paused else Text("running", ACCENT)
         if trial.silent:
             state = Text(f"nothing comes from the environment's {trial.silent}", HALF)
-    facts = [state, Text(f"{trial.env_steps:,} of {trial.budget:,} env-steps")]
-    if not trial.state and (left_over := view.seconds_to_go(trial)) is not None:
-        facts.append(Text(f"about {duration(left_over)} left"))
+    facts = [state, Text(f"{trial.progress.env_steps:,} of {trial.progress.budget:,} env-steps")]
+    if not trial.state and (to_go := view.progress.seconds_to_go(trial.progress)) is not None:
+        facts.append(Text(f"about {duration(to_go)} left"))
     if trial.state and sum(fact.cell_len + 2 for fact in facts) - 2 > width:
         return [*lines, *folded(Text(), state.plain, width, style).split("\n"), *facts[1:]]
     return [*lines, spread(facts, width)]
 
 
-def _cost(view: SearchView, trial: Training, body: int) -> Text:
-    spent = trial.seconds or trial.updated - trial.started
+def _cost(view: SearchView, trial: ShownTraining, body: int) -> Text:
+    progress = trial.progress
+    spent = progress.seconds or progress.updated - progress.started
     parts = [Text(f"{duration(spent)} so far" if not trial.state else duration(spent))]
-    if trial.rate:
-        parts.append(Text(f"{count(trial.rate)} env-steps/s"))
+    if progress.rate:
+        parts.append(Text(f"{count(progress.rate)} env-steps/s"))
     if trial.expected is not None:
         parts.append(Text(f"{duration(trial.expected)} expected for the whole budget", QUIET))
     if not trial.state:
-        ago = time.time() - trial.updated
+        ago = time.time() - progress.updated
         parts.append(Text(f"last result {duration(ago)} ago", QUIET))
     parts += [Text(f"seed {trial.seed}", QUIET), Text(f"from {trial.origin}", QUIET)]
     return joined(parts, body)
 
 
-def _rungs(view: SearchView, trial: Training) -> list[Text]:
-    """Return what was decided at each rung when the trial came to it."""
+def _rungs(view: SearchView, trial: ShownTraining) -> list[Text]:
+    """Return a line per rung: the decision when the trial came to it."""
     lines = []
-    for place in sorted(trial.places.values(), key=lambda one: one.rung):
+    for place in sorted(trial.places.values(), key=lambda place: place.rung):
         line = Text(f"{rung_at(place.rung, place.seconds):>11}{score(place.value):>10}")
         rank = "" if place.rank is None else f"{place.rank} of {place.entered}"
         line.append(f"{rank:>12}")
         needs = "no one stopped" if place.cutoff is None else f"goes on from {score(place.cutoff)}"
-        if place.rung >= trial.budget:
+        if place.rung >= trial.progress.budget:
             needs = "finished"
         line.append(f"   {needs}", QUIET)
         if f"rung {place.rung:,}" in trial.reason:
@@ -111,7 +116,7 @@ def _rungs(view: SearchView, trial: Training) -> list[Text]:
     return lines
 
 
-def _config(view: SearchView, trial: Training, body: int) -> list[Text]:
+def _config(view: SearchView, trial: ShownTraining, body: int) -> list[Text]:
     """Return the configuration in as many columns as fit: what is searched first, then the rest."""
     searched = view.searched or ()
     names = sorted(trial.config, key=lambda name: name not in searched)
@@ -137,15 +142,16 @@ def _config(view: SearchView, trial: Training, body: int) -> list[Text]:
     return lines
 
 
-def _curve(view: SearchView, trial: Training, body: int, rows: int) -> list[Text]:
+def _curve(view: SearchView, trial: ShownTraining, body: int, rows: int) -> list[Text]:
     """Return the curve over the whole budget, with its scale, its rungs and the best trial."""
     known = [value for value in trial.values if value == value]
+    budget = trial.progress.budget
     if not known:
         return [Text("no evaluation yet", QUIET)]
     best = view.incumbent[1] if view.incumbent else known[-1]
     low, high = min(*known, best, known[0]), max(*known, best, known[0])
     width = body - AXIS - 1
-    drawn = curve(list(trial.points), list(trial.values), trial.budget, width, rows, low, high)
+    drawn = curve(list(trial.points), list(trial.values), budget, width, rows, low, high)
     level = round((high - best) / (high - low) * (rows - 1)) if high > low else 0
     lines = []
     for i, row in enumerate(drawn):
@@ -161,12 +167,12 @@ def _curve(view: SearchView, trial: Training, body: int, rows: int) -> list[Text
         lines.append(line)
     axis, labels = ["─"] * width, [" "] * (width + 8)
     # Where rungs count seconds, they have no place on a scale of env_steps.
-    for rung in [rung.budget for rung in view.rungs if not rung.seconds] or [trial.budget]:
-        at = min(width - 1, round((width - 1) * rung / trial.budget))
+    for rung in [rung.budget for rung in view.rungs if not rung.seconds] or [budget]:
+        at = min(width - 1, round((width - 1) * rung / budget))
         axis[at] = "┴"
         text = f"{rung:,}"
         begin = max(0, min(at - len(text) // 2, width - len(text)))
-        if all(one == " " for one in labels[max(0, begin - 1) : begin + len(text) + 1]):
+        if all(character == " " for character in labels[max(0, begin - 1) : begin + len(text) + 1]):
             labels[begin : begin + len(text)] = text
     latest = Text().append(f"{score(known[-1]):>{AXIS - 1}} ", NAME)
     return [

@@ -1,4 +1,4 @@
-"""The assembly of a search: everything that takes part, put together and driven to the end."""
+"""The assembly of a search: its parts are made, restored, and driven to the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,19 @@ from rltune.results import Run, SearchResult
 from rltune.runs.cloud import mirrored
 from rltune.runs.directory import RunDir
 from rltune.runs.search_spec import SearchSpec
-from rltune.search.request import full_config, starts
-from rltune.space.space import Space
+from rltune.search.request import full_config
 
 if TYPE_CHECKING:
     from rltune.cluster.nodes import Nodes
+    from rltune.objectives.goals import FurtherObjectives
     from rltune.schedulers.base import Scheduler
+    from rltune.screen.view import SearchView
+    from rltune.search.driver import Driver
+    from rltune.search.parts import SearchParts
+    from rltune.search.recording import Recorder
+    from rltune.space.space import Space
+    from rltune.study.records import Start
+    from rltune.study.study import SearchStudy
 
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 
@@ -59,143 +66,52 @@ def drive(
     run: RunDir,
     spec: SearchSpec,
     config_class: type[Any],
+    space: Space,
+    first: Sequence[Start],
     started: float,
     screen: str,
     ray_output: bool,
     nodes: Nodes | None = None,
 ) -> SearchResult:
-    """Run or continue the search of a run directory."""
-    from rltune.analysis.replay_scheduler import training_returns
+    """Run or continue the search of a run directory.
+
+    Args:
+        run: the run directory
+        spec: the search
+        config_class: of the agent
+        space: what is searched, as ``spec.space`` describes it
+        first: the trials that come first
+        started: Unix seconds
+        screen, ray_output: as of `Search`
+        nodes: of the cluster that was joined
+    """
     from rltune.answer.conclude import conclude
-    from rltune.answer.model import label
-    from rltune.backends.registry import learns_nothing
-    from rltune.cluster.capacity import Room
-    from rltune.cluster.resources import Resources
-    from rltune.cluster.session import ray_session
-    from rltune.execution.tune import run_jobs
-    from rltune.runs.history import HistoryWriter, read_episodes, read_history
-    from rltune.runs.stop_requests import StopRequests
-    from rltune.samplers.earlier_runs import take_over
-    from rltune.samplers.proposer import open_study
-    from rltune.schedulers.options import POPULATIONS
-    from rltune.schedulers.registry import (
-        make_pareto_scheduler,
-        make_population,
-        make_scheduler,
-        rungs_of,
-    )
-    from rltune.schedulers.resource import Clock
-    from rltune.screen import LiveScreen
-    from rltune.screen.view import SearchView
-    from rltune.search.driver import Driver
-    from rltune.search.stop_rules import make_health
+    from rltune.runs.history import HistoryWriter
+    from rltune.search.recording import Recorder
     from rltune.study.optuna_log import silent_log
     from rltune.tracking import Tracker
 
-    space = Space.from_dict(spec.space)
-    first = starts(space, spec.env, config_class)
-    others = spec.further_objectives()
     found: dict[str, Any] | None = None
     page = ""
-    with contextlib.ExitStack() as tracking:
-        tracking.callback(run.remove_remains)
-        with run.lock(), silent_log():
-            study = open_study(
-                run.study_path,
-                space,
-                sampler=spec.sampler,
-                sampler_options=spec.sampler_options,
-                seed=spec.seed,
-                starts=first,
-                earlier=take_over(run, spec.warm_start, space, first[0].config),
-                other_directions=[goal.direction for goal in others.goals],
-            )
-            study.reopen_cut()  # there is time again
-            others.restore({t.number: t.other_intermediate for t in study.trials()})
-            scheduler: Scheduler
-            if spec.against:
-                scheduler = make_pareto_scheduler(spec, others)
-            elif spec.scheduler in POPULATIONS:
-                scheduler = make_population(spec, space, config_class, study, run)
-            else:
-                scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    with contextlib.ExitStack() as outlasting:  # what is open longer than the run is locked
+        outlasting.callback(run.remove_remains)
+        with run.lock(), silent_log(), contextlib.ExitStack() as files:
+            study = _open_study(run, spec, space, first)
+            files.callback(study.close)
             history = HistoryWriter(run.path)
-            clock = Clock.of(spec, read_history=lambda: read_history(run.path))
-            known = study.reports()
-            training = training_returns(read_history(run.path), spec) if known else {}
-            scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))
-            plan = spec.seed_plan(rungs_of(spec))
-            health = make_health(spec) if spec.stop_rules else None
-            if health and (going_on := [asked.number for asked in study.unfinished()]):
-                health.restore(read_history(run.path), read_episodes(run.path), going_on)
-            view = SearchView(
-                name=run.name,
-                agent=spec.agent,
-                env=" + ".join(environments(spec.env)),
-                budget=spec.budget,
-                trials=spec.trials,
-                time_limit=spec.time_limit,
-                seeds=plan.most,
-                searched=list(space.dimensions),
-                started=started,
-            )
-            tick = tracking.enter_context(mirrored(run.path, run.mirror, view.message))
+            files.callback(history.close)
+            view = _make_view(run, spec, space, started)
+            tick = outlasting.enter_context(mirrored(run.path, run.mirror, view.message))
             tracker = Tracker(run, spec, warn=view.message)
-            tracking.callback(tracker.close)
-            requests = StopRequests(run.path)
-            requests.forget()
-            try:
-                with (
-                    LiveScreen(view, screen, stop=requests.ask, folder=run.path),
-                    ray_session("local", quiet=not ray_output),
-                ):
-                    room = Room(
-                        Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
-                    )
-                    driver = Driver(
-                        spec,
-                        run,
-                        study,
-                        scheduler,
-                        plan,
-                        history,
-                        tracker,
-                        view,
-                        others=others,
-                        clock=clock,
-                        health=health,
-                        requests=requests,
-                        slots=room.slots(),
-                        started=started,
-                        between_writes=tick,
-                    )
-                    for start in first:
-                        if reason := learns_nothing(start.config, spec.env, spec.budget):
-                            view.message(f"{label(0, [start.origin])}: {reason}")
-                    with _interrupts(driver.request_stop, run.path):
-                        run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
-                view.begin("done")
-                driver.give_up_the_rest()
-                driver.write_trials_table(force=True)
+            outlasting.callback(tracker.close)
+            goals = spec.further_objectives().goals
+            recorder = Recorder(run, spec.env, study, goals, history, tracker, view)
+            with _advising(run):
+                parts = _make_parts(run, spec, config_class, space, study, recorder)
+                driver = _run(parts, first, screen, ray_output, nodes, tick)
                 if not driver.stop_requested:
-                    defaults = full_config(config_class, {})
-                    refused = driver.prices.refused
-                    found = conclude(run, spec, study, driver.scores, defaults, refused)
-            except Exception as error:
-                if not run.is_there:
-                    raise StorageError(
-                        f"{run.path} was deleted while the search ran: what it had found is lost. "
-                        "Start it anew."
-                    ) from error
-                advice = f"go on with: rltune resume {run.path}"
-                if isinstance(error, StorageError):
-                    raise StorageError(f"{error} Then {advice}") from error
-                if isinstance(error, ClusterError):
-                    raise ClusterError(f"{error} When it is back, {advice}") from error
-                raise
-            finally:
-                history.close()
-                study.close()
+                    defaults, refused = full_config(config_class, {}), driver.prices.refused
+                    found = conclude(run, spec, study, driver.retesting.scores, defaults, refused)
         if found is not None:
             if spec.report:
                 from rltune.reporting.report import report_quietly  # late: it takes a while
@@ -203,6 +119,159 @@ def drive(
                 page = report_quietly(run.path)
             tracker.search_finished(found)
     return SearchResult(Run(run), driver.stop_requested, page)
+
+
+def _open_study(run: RunDir, spec: SearchSpec, space: Space, first: Sequence[Start]) -> SearchStudy:
+    from rltune.samplers.earlier_runs import take_over
+    from rltune.samplers.proposer import open_study
+
+    study = open_study(
+        run.study_path,
+        space,
+        sampler=spec.sampler,
+        sampler_options=spec.sampler_options,
+        seed=spec.seed,
+        starts=first,
+        earlier=take_over(run, spec.warm_start, space, first[0].config),
+        other_directions=[goal.direction for goal in spec.further_objectives().goals],
+    )
+    study.reopen_cut()  # there is time again
+    return study
+
+
+def _make_view(run: RunDir, spec: SearchSpec, space: Space, started: float) -> SearchView:
+    from rltune.planning.progress import SearchProgress
+    from rltune.schedulers.registry import rungs_of
+    from rltune.screen.view import SearchView
+
+    progress = SearchProgress(
+        budget=spec.budget,
+        trials=spec.trials,
+        time_limit=spec.time_limit,
+        seeds=spec.seed_plan(rungs_of(spec)).most,
+        started=started,
+    )
+    env = " + ".join(environments(spec.env))
+    return SearchView(run.name, spec.agent, env, progress, list(space.dimensions))
+
+
+def _make_parts(
+    run: RunDir,
+    spec: SearchSpec,
+    config_class: type[Any],
+    space: Space,
+    study: SearchStudy,
+    recorder: Recorder,
+) -> SearchParts:
+    """Make the parts of a search, and restore what they knew of its trials before a resume."""
+    from rltune.analysis.replay_scheduler import training_returns
+    from rltune.runs.history import read_episodes, read_history
+    from rltune.schedulers.registry import rungs_of
+    from rltune.schedulers.resource import Clock
+    from rltune.search.parts import SearchParts
+    from rltune.search.stop_rules import make_health
+
+    others = spec.further_objectives()
+    others.restore({t.number: t.other_intermediate for t in study.trials()})
+    scheduler = _make_scheduler(run, spec, config_class, space, study, others)
+    clock = Clock.of(spec, read_history=lambda: read_history(run.path))
+    known = study.reports()
+    training = training_returns(read_history(run.path), spec) if known else {}
+    scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))
+    health = make_health(spec) if spec.stop_rules else None
+    if health and (going_on := [asked.number for asked in study.unfinished()]):
+        health.restore(read_history(run.path), read_episodes(run.path), going_on)
+    return SearchParts(
+        spec=spec,
+        run=run,
+        study=study,
+        scheduler=scheduler,
+        plan=spec.seed_plan(rungs_of(spec)),
+        others=others,
+        clock=clock,
+        recorder=recorder,
+        health=health,
+    )
+
+
+def _make_scheduler(
+    run: RunDir,
+    spec: SearchSpec,
+    config_class: type[Any],
+    space: Space,
+    study: SearchStudy,
+    others: FurtherObjectives,
+) -> Scheduler:
+    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import (
+        make_pareto_scheduler,
+        make_population,
+        make_scheduler,
+    )
+
+    if spec.against:
+        return make_pareto_scheduler(spec, others)
+    if spec.scheduler in POPULATIONS:
+        return make_population(spec, space, config_class, study, run)
+    return make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+
+
+def _run(
+    parts: SearchParts,
+    first: Sequence[Start],
+    screen: str,
+    ray_output: bool,
+    nodes: Nodes | None,
+    tick: Callable[[], None],
+) -> Driver:
+    """Run the jobs of a search on Ray, with its screen; return its driver."""
+    from rltune.answer.model import label
+    from rltune.backends.registry import learns_nothing
+    from rltune.cluster.capacity import Room
+    from rltune.cluster.resources import Resources
+    from rltune.cluster.session import ray_session
+    from rltune.execution.tune import run_jobs
+    from rltune.runs.stop_requests import StopRequests
+    from rltune.screen import LiveScreen
+    from rltune.search.driver import Driver
+
+    spec, run, view = parts.spec, parts.run, parts.view
+    requests = StopRequests(run.path)
+    requests.forget()
+    with (
+        LiveScreen(view, screen, stop=requests.ask, folder=run.path),
+        ray_session("local", quiet=not ray_output),
+    ):
+        room = Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency))
+        parts.progress.slots = room.slots()
+        driver = Driver(parts, requests, between_writes=tick)
+        for start in first:
+            if reason := learns_nothing(start.config, spec.env, spec.budget):
+                view.message(f"{label(0, [start.origin])}: {reason}")
+        with _interrupts(driver.request_stop, run.path):
+            run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
+    view.begin("done")
+    driver.finish()
+    return driver
+
+
+@contextlib.contextmanager
+def _advising(run: RunDir) -> Iterator[None]:
+    """Say with an error how the search goes on."""
+    try:
+        yield
+    except Exception as error:
+        if not run.is_there:
+            raise StorageError(
+                f"{run.path} was deleted while the search ran: what it had found is lost. "
+                "Start it anew."
+            ) from error
+        advice = f"go on with: rltune resume {run.path}"
+        if isinstance(error, StorageError):
+            raise StorageError(f"{error} Then {advice}") from error
+        if isinstance(error, ClusterError):
+            raise ClusterError(f"{error} When it is back, {advice}") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -233,16 +302,16 @@ def _interrupts(request_stop: Callable[[], None], path: Path) -> Iterator[None]:
         request_stop()
         if signum == signal.SIGTERM:
             overdue.start()
-        for one in signals:
-            signal.signal(one, end)
+        for sig in signals:
+            signal.signal(sig, end)
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are somebody else's
+        yield  # signals belong to the main thread
         return
-    before = [signal.signal(one, handle) for one in signals]
+    before = [signal.signal(sig, handle) for sig in signals]
     try:
         yield
     finally:
         overdue.cancel()
-        for one, handler in zip(signals, before, strict=True):
-            signal.signal(one, handler)
+        for sig, handler in zip(signals, before, strict=True):
+            signal.signal(sig, handler)

@@ -172,7 +172,15 @@ class Search:
 
                 keep_weights(self.spec.weights, run.path)
             return drive(
-                run, self.spec, self.config_class, self.started, self.screen, self.ray_output, nodes
+                run,
+                self.spec,
+                self.config_class,
+                self.space,
+                self.starts,
+                self.started,
+                self.screen,
+                self.ray_output,
+                nodes,
             )
 
 
@@ -237,7 +245,9 @@ def resume(
     with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as nodes:
         started += waited
         run.resumed(changes)
-        return drive(run, spec, found, started, screen, ray_output, nodes)
+        space = Space.from_dict(spec.space)
+        first = starts(space, spec.env, found)
+        return drive(run, spec, found, space, first, started, screen, ray_output, nodes)
 
 
 def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:

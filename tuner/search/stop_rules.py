@@ -1,12 +1,12 @@
-"""Stop rules: whether a trial of an RL agent is still worth its time. Pure Python, no Ray.
+"""Stop rules: end a running trial of an RL agent that has diverged or has stopped learning.
 
 The driver feeds every row of a running trial. A rule needs the same sign in each of a trial's last
 rows, over several evaluations and a part of the budget, and a policy that is no better than at the
 trial's beginning. Both are there against false alarms: the entropy of a solved task is near 0, the
 values explain nothing where all returns are equal, and returns stay at their floor for long where
-rewards are sparse. Whoever learns is left to the scheduler.
+rewards are sparse. A trial that learns is left to the scheduler.
 
-What a rule says is the trial's reason:
+The finding of a rule is the trial's reason:
 
     diverged: exploding ...    FAIL: the values left all that returns can be
     out of memory: ...         FAIL: the machine is almost full, and this trial takes the most
@@ -26,12 +26,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltune.agents.envs.suite import environments
-from rltune.runs.history import HISTORY_COLUMNS
+from rltune.search.training_rows import TrainingRows, TrialRow
 from rltune.study.reasons import STATES
 
 if TYPE_CHECKING:
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
     from gymnasium import spaces
     from rltune.runs.search_spec import SearchSpec
 
-Leg = tuple[int, int]  # number of the trial, and seed
+SeedKey = tuple[int, int]  # number of the trial, and seed
 
-FIRST_EPISODES = 10  # the trial's beginning, with which its policy is compared
 # What a metric is called by our agents, and by RLlib's.
 ENTROPY = ("entropy",)
 KL = ("approx_kl", "kl", "mean_kl_loss")
@@ -70,131 +68,18 @@ class Stop(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A row of a trial, and what is known of the trial with it.
-
-    Attributes:
-        row: what it has; the history's other columns are missing
-        since: env_steps at which it begins
-        mean: of the training episodes that ended in it; None: there was none
-        varied: whether those episodes differed
-        first: returns of the trial's first training episodes, `FIRST_EPISODES` at most
-        largest: absolute return of an episode of the trial so far
-        learned: whether the agent was updated in this row: it then has metrics of its own
-        begun: whether it was updated in this row or an earlier one
-    """
-
-    row: dict[str, Any]
-    since: int = 0
-    mean: float | None = None
-    varied: bool = False
-    first: tuple[float, ...] = ()
-    largest: float = 0.0
-    learned: bool = False
-    begun: bool = False
-
-    def next(self, row: Mapping[str, Any], returns: Collection[float]) -> Seen:
-        """Return what is known with the next row; a history that is read has NaN for what lacks."""
-        known = {name: v for name, v in row.items() if v is not None and v == v}
-        learned = any(name not in HISTORY_COLUMNS for name in known)
-        return Seen(
-            row=known,
-            since=self.row["env_steps"],
-            mean=math.fsum(returns) / len(returns) if returns else None,
-            varied=len(set(returns)) > 1,
-            first=(*self.first, *returns)[:FIRST_EPISODES],
-            largest=max(self.largest, *map(abs, returns), 0.0),
-            learned=learned,
-            begun=self.begun or learned,
-        )
-
-    def metric(self, names: Iterable[str]) -> float | None:
-        """Return the metric, by the first name that the row has."""
-        return next((float(self.row[name]) for name in names if name in self.row), None)
-
-
-NOTHING = Seen({"iteration": 0, "env_steps": 0})  # before the first row
-
-
-@dataclass
-class Trial:
-    """The rows of a running trial on one seed so far."""
-
-    rows: list[Seen] = field(default_factory=list)
-
-    def add(self, row: Mapping[str, Any], returns: Collection[float]) -> None:
-        """Take a row; one that comes again, after a retry, undoes those that followed it."""
-        while self.rows and self.rows[-1].row["iteration"] >= row["iteration"]:
-            self.rows.pop()
-        self.rows.append((self.rows[-1] if self.rows else NOTHING).next(row, returns))
-
-    def beginning(self) -> tuple[float, float] | None:
-        """Return the mean of the first training episodes, and its error; None: too few yet."""
-        first = self.rows[-1].first
-        if len(first) < FIRST_EPISODES:
-            return None
-        mean = math.fsum(first) / len(first)
-        variance = math.fsum((value - mean) ** 2 for value in first) / (len(first) - 1)
-        return mean, math.sqrt(variance / len(first))
-
-    def hopeless(
-        self,
-        names: Collection[str],
-        is_bad: Callable[[Seen, float], bool],
-        env_steps: float,
-        n: int,
-    ) -> list[float]:
-        """Return a metric over the last rows, if it is bad in each, and the policy no better.
-
-        No better than at the trial's beginning: in no evaluation, and in no row's training on
-        average. Rows from before the first update say nothing about learning. The last row has to
-        have the metric.
-
-        Args:
-            names: of the metric; rollouts may be longer than rows, so a row may be without it
-            is_bad: judges a row by its metric
-            env_steps: that the rows have to cover
-            n: how many rows need the metric, and how many an evaluation
-
-        Returns:
-            the values, the last one last; none, if the trial has hope or too few rows
-        """
-        beginning = self.beginning()
-        if beginning is None or self.rows[-1].metric(names) is None:
-            return []
-        values: list[float] = []
-        evaluated = 0
-        for seen in reversed(self.rows):
-            if not seen.begun:
-                break
-            evaluation = seen.metric(("eval_return",))
-            if any(r is not None and r > beginning[0] for r in (evaluation, seen.mean)):
-                break
-            value = seen.metric(names)
-            if value is not None:
-                if not is_bad(seen, value):
-                    break
-                values.append(value)
-            evaluated += evaluation is not None
-            covered = self.rows[-1].row["env_steps"] - seen.since
-            if min(len(values), evaluated) >= n and covered >= env_steps:
-                return values[::-1]
-        return []
-
-
 class Health:
-    """Judges the running trials of a search.
+    """Applies the stop rules to the running trials of a search.
 
     Args:
         budget: env_steps of a full trial
-        least_entropy: below it a policy has collapsed (`least_entropy`); None: nobody can tell
+        least_entropy: below it a policy has collapsed (`least_entropy`); None: unknown
     """
 
     def __init__(self, budget: int, least_entropy: float | None = None) -> None:
         self.budget = budget
         self.least_entropy = least_entropy
-        self.trials: dict[Leg, Trial] = {}
+        self.trials: dict[SeedKey, TrainingRows] = {}
         self.rules = {
             "out of memory": self._out_of_memory,
             "diverged": self._exploding,
@@ -205,15 +90,17 @@ class Health:
             "throughput collapse": self._throughput_collapse,
         }
 
-    def judge(self, leg: Leg, row: Mapping[str, Any], returns: Collection[float]) -> Stop | None:
-        """Take a training's row, and return how its trial ends; None: it goes on.
+    def judge(
+        self, key: SeedKey, row: Mapping[str, Any], returns: Collection[float]
+    ) -> Stop | None:
+        """Take a training's row; return the verdict that ends its trial, or None if it goes on.
 
         Args:
-            leg: number of the trial, and seed
+            key: number of the trial, and seed
             row: of the history
             returns: of the training episodes that ended in it, in their order
         """
-        trial = self.trials.setdefault(leg, Trial())
+        trial = self.trials.setdefault(key, TrainingRows())
         trial.add(row, returns)
         for kind, rule in self.rules.items():
             if found := rule(trial):
@@ -222,8 +109,8 @@ class Health:
 
     def forget(self, number: int) -> None:
         """Drop a trial that has ended."""
-        for leg in [leg for leg in self.trials if leg[0] == number]:
-            del self.trials[leg]
+        for key in [key for key in self.trials if key[0] == number]:
+            del self.trials[key]
 
     def restore(
         self, history: pd.DataFrame, episodes: pd.DataFrame, trials: Collection[int]
@@ -235,19 +122,19 @@ class Health:
         returns = {key: values.tolist() for key, values in groups}
         for _, series in history.iterrows():
             row = {str(name): value for name, value in series.items()}
-            leg = (row["trial"], row["seed"])
-            ended = returns.get((*leg, row["iteration"]), [])
-            self.trials.setdefault(leg, Trial()).add(row, ended)
+            key = (row["trial"], row["seed"])
+            ended = returns.get((*key, row["iteration"]), [])
+            self.trials.setdefault(key, TrainingRows()).add(row, ended)
 
     # The rules: each returns what it found, or None
 
-    def _exploding(self, trial: Trial) -> str | None:
+    def _exploding(self, trial: TrainingRows) -> str | None:
         limit = EXPLODING * max(1.0, trial.rows[-1].largest)
 
-        def is_bad(seen: Seen, value: float) -> bool:
+        def is_bad(seen: TrialRow, value: float) -> bool:
             return abs(value) > limit
 
-        def is_bad_square(seen: Seen, value: float) -> bool:
+        def is_bad_square(seen: TrialRow, value: float) -> bool:
             return value > limit * limit
 
         for name in (*SQUARED_ERRORS, *VALUES):
@@ -257,25 +144,25 @@ class Health:
                 return f"exploding {name}, {values[-1]:.2g}"
         return None
 
-    def _entropy_collapse(self, trial: Trial) -> str | None:
+    def _entropy_collapse(self, trial: TrainingRows) -> str | None:
         least = self.least_entropy
         if least is None:
             return None
         values = trial.hopeless(ENTROPY, lambda _, v: v < least, 0.2 * self.budget, 3)
         return f"{values[-1]:.2g} < {least:.2g} nats" if values else None
 
-    def _kl_blow_up(self, trial: Trial) -> str | None:
+    def _kl_blow_up(self, trial: TrainingRows) -> str | None:
         values = trial.hopeless(KL, lambda _, v: v > LARGEST_KL, 0.2 * self.budget, 3)
         return f"{values[-1]:.2g} > {LARGEST_KL:g} nats an update" if values else None
 
-    def _dead_value_function(self, trial: Trial) -> str | None:
-        def is_bad(seen: Seen, value: float) -> bool:
+    def _dead_value_function(self, trial: TrainingRows) -> str | None:
+        def is_bad(seen: TrialRow, value: float) -> bool:
             return value < LEAST_EXPLAINED and (seen.varied or seen.mean is None)
 
         values = trial.hopeless(EXPLAINED_VARIANCE, is_bad, 0.5 * self.budget, 4)
         return f"explained variance {values[-1]:.2g}" if values else None
 
-    def _return_frozen(self, trial: Trial) -> str | None:
+    def _return_frozen(self, trial: TrainingRows) -> str | None:
         """Every evaluation has the same starts, so only a policy that stands still repeats one.
 
         At a floor where the trial began, it may as well be waiting for its first reward.
@@ -285,15 +172,15 @@ class Health:
             return None
         mean, error = beginning
 
-        def is_bad(seen: Seen, value: float) -> bool:
+        def is_bad(seen: TrialRow, value: float) -> bool:
             same = value == last["eval_return"] and seen.row["eval_std"] == last["eval_std"]
             return same and value < mean - 2 * error
 
         values = trial.hopeless(("eval_return",), is_bad, 0.5 * self.budget, 5)
         return f"{values[-1]:.6g} again and again, {mean:.6g} at first," if values else None
 
-    def _throughput_collapse(self, trial: Trial) -> str | None:
-        """Contention slows all trials; with none to compare to, nobody can tell."""
+    def _throughput_collapse(self, trial: TrainingRows) -> str | None:
+        """Contention slows all trials; with none to compare with, nothing can be said."""
         pace = _pace(trial)
         if pace is None or pace[0] >= SLOW:
             return None
@@ -311,7 +198,7 @@ class Health:
         speed = slow[-1].row["env_steps_per_second"]
         return f"{speed:.3g} env_steps a second, {pace[0]:.1%} of its own median,"
 
-    def _out_of_memory(self, trial: Trial) -> str | None:
+    def _out_of_memory(self, trial: TrainingRows) -> str | None:
         """Stop the largest trial before the machine is full, if trials are what fills it.
 
         A trial that has not grown may have got a worker that is large since an earlier one.
@@ -325,13 +212,13 @@ class Health:
             return None
         return f"the worker took {own:.0%} of a machine that was {in_use:.0%} full,"
 
-    def _on_node_of(self, trial: Trial) -> list[Trial]:
+    def _on_node_of(self, trial: TrainingRows) -> list[TrainingRows]:
         """Return the trials, this one among them, that share a machine with it."""
         node = trial.rows[-1].row.get("node")
-        return [one for one in self.trials.values() if one.rows[-1].row.get("node") == node]
+        return [other for other in self.trials.values() if other.rows[-1].row.get("node") == node]
 
 
-def _pace(trial: Trial) -> tuple[float, float] | None:
+def _pace(trial: TrainingRows) -> tuple[float, float] | None:
     """Return the highest and the last speed of the last rows, as parts of the median before.
 
     Only rows with updates count: before them, an agent that explores is many times as fast.
@@ -372,7 +259,7 @@ def least_entropy(space: spaces.Space[Any]) -> float | None:
 
 
 def make_health(spec: SearchSpec) -> Health:
-    """Return the judge of a search."""
+    """Return the stop rules of a search."""
     from rltune.agents.envs.vector import make_env
 
     least = []
@@ -381,5 +268,5 @@ def make_health(spec: SearchSpec) -> Health:
         least.append(least_entropy(env.action_space))
         env.close()  # type: ignore[no-untyped-call]
     # What several environments report is the mean over them.
-    known = [one for one in least if one is not None]
+    known = [entropy for entropy in least if entropy is not None]
     return Health(spec.budget, sum(known) / len(known) if len(known) == len(least) else None)

@@ -173,9 +173,7 @@ def test_fewer_test_seeds_than_were_run_are_refused(
     scores = {(0, 100 + i): 300.0 + 10 * i for i in range(3)}
     run, _ = concluded(tmp_path, [300.0], scores, test_seeds=3)
     before = (run.best_dir / "answer.yaml").read_text()
-    monkeypatch.setattr(
-        "rltune.search.assembly.drive", lambda *args, **more: SearchResult(Run(run))
-    )
+    monkeypatch.setattr("rltune.search.search.drive", lambda *args, **more: SearchResult(Run(run)))
     code = main(["resume", str(run.path), "--test-seeds", str(wanted), "--plain"])
     assert code == (2 if refused else 0)
     assert (run.best_dir / "answer.yaml").read_text() == before

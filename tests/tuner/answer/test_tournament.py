@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from rltune.answer.model import Answer, Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.answer.tournament import Tournament, job_name, least_seeds  # fmt: skip
-from rltune.search.driver import Driver
 
 Draw = Callable[[int, np.random.Generator], float]
 
@@ -162,42 +158,3 @@ def test_luck_alone_does_not_beat_the_defaults() -> None:
         answer = play(make(4), lambda trial, rng: rng.normal(400, 50), repetition)
         claims += bool(answer.beats_default)
     assert claims <= 5
-
-
-def test_with_little_time_the_worst_finalists_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everyone on three seeds, else who fits beside the defaults and the best of the search."""
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
-    finalists = [
-        Finalist(trial=n, origins=(origin,), config={"n": n}, objective=objective)
-        for n, origin, objective in (
-            (0, "default", 10.0), (1, "start:0", None), (5, "sampler", 70.0), (3, "sampler", 50.0)
-        )
-    ]  # fmt: skip
-    prices: dict[int, float | None] = {0: 10.0, 1: None, 3: 20.0, 5: 30.0}
-    scores: dict[tuple[int, int], float] = {}
-
-    def left(seconds: float) -> list[int]:
-        driver: Any = SimpleNamespace(
-            deadlines=SimpleNamespace(end=1000 + seconds), slots=2,
-            others=SimpleNamespace(goals=()),
-            prices=SimpleNamespace(of_retraining=lambda number, config: prices[number]),
-            spec=SimpleNamespace(test_seeds=5), scores=scores,
-        )  # fmt: skip
-        return [one.trial for one in Driver._affordable(driver, finalists)]
-
-    assert left(133) == [0, 1, 5, 3]  # three times 10, 20, 20 and 30, two at once, and a tenth
-    assert left(131) == [0, 5, 3]
-    assert left(98) == [0, 5]
-    assert left(65) == [0, 5]  # two seeds
-    assert left(43) == [0, 5, 3]  # one seed
-    assert left(32) == [0, 5]
-    assert left(1) == [0, 5]
-    prices[1] = 3.0
-    assert left(76) == [0, 1, 5]  # who is cheap has a place where a better one has none
-    prices[1] = None
-    assert left(math.inf) == [0, 1, 5, 3]
-    scores.update({(trial, seed): 1.0 for trial in (0, 5) for seed in (100, 101, 102)})
-    assert left(67) == [0, 1, 5, 3]  # before a resume
-    scores.clear()
-    prices.update(dict.fromkeys(prices))
-    assert left(1) == [0, 1, 5, 3]  # nobody knows what they cost

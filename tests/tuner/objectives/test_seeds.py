@@ -3,25 +3,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rltune.agents.errors import UserError
-from rltune.objectives.seeds import Entrant, Leg, SeedNoise, judged, make_plan, parse_seeds
+from rltune.objectives.seeds import SeedNoise, SeedRun, TrialSeeds, judged, make_plan, parse_seeds
 
 POINTS = [100, 200, 300, 400, 500, 600, 700, 800, 900]
 RUNGS = [100, 300, 900]
 
 
-def train(entrant: Entrant, seed: int, until: int, value: float = 1.0) -> None:
-    """Train a leg; it is at its end when it has reached the budget."""
-    leg = entrant.leg(seed)
+def train(seeds: TrialSeeds, seed: int, until: int, value: float = 1.0) -> None:
+    """Train a run; it is at its end when it has reached the budget."""
+    run = seeds.run(seed)
     for point in POINTS:
-        if max(leg.values, default=0) < point <= until:
-            leg.values[point] = value
-    leg.done = until == POINTS[-1]
+        if max(run.values, default=0) < point <= until:
+            run.values[point] = value
+    run.done = until == POINTS[-1]
 
 
-def settle(entrant: Entrant) -> list[tuple[int, list[float]]]:
+def settle(seeds: TrialSeeds) -> list[tuple[int, list[float]]]:
     found = []
-    while not entrant.finished and (due := entrant.due()) is not None:
-        entrant.settled = due[0]
+    while not seeds.finished and (due := seeds.due()) is not None:
+        seeds.settled = due[0]
         found.append(due)
     return found
 
@@ -63,69 +63,69 @@ def test_racing_needs_rungs() -> None:
 
 
 def test_one_seed_is_judged_at_every_evaluation() -> None:
-    entrant = Entrant(make_plan(1, POINTS, RUNGS))
-    assert entrant.to_train() == [0]
-    train(entrant, 0, 200, 7.0)
-    assert settle(entrant) == [(100, [7.0]), (200, [7.0])]
-    assert entrant.to_train() == [0]
-    train(entrant, 0, 900)
-    settle(entrant)
-    assert entrant.finished
-    assert entrant.to_train() == []
+    seeds = TrialSeeds(make_plan(1, POINTS, RUNGS))
+    assert seeds.to_train() == [0]
+    train(seeds, 0, 200, 7.0)
+    assert settle(seeds) == [(100, [7.0]), (200, [7.0])]
+    assert seeds.to_train() == [0]
+    train(seeds, 0, 900)
+    settle(seeds)
+    assert seeds.finished
+    assert seeds.to_train() == []
 
 
 def test_survivors_get_further_seeds_and_all_of_them_the_same() -> None:
-    entrant = Entrant(make_plan("racing", POINTS, RUNGS))
-    train(entrant, 0, 100)
-    assert settle(entrant) == [(100, [1.0])]
-    assert entrant.to_train() == [1, 0]  # the furthest behind first
-    train(entrant, 0, 300)
-    assert settle(entrant) == []  # it waits for seed 1
-    assert entrant.waits(0)
-    train(entrant, 1, 300, 3.0)
-    assert settle(entrant) == [(200, [1.0, 3.0]), (300, [1.0, 3.0])]
-    assert entrant.to_train() == [2, 0, 1]
+    seeds = TrialSeeds(make_plan("racing", POINTS, RUNGS))
+    train(seeds, 0, 100)
+    assert settle(seeds) == [(100, [1.0])]
+    assert seeds.to_train() == [1, 0]  # the furthest behind first
+    train(seeds, 0, 300)
+    assert settle(seeds) == []  # it waits for seed 1
+    assert seeds.waits(0)
+    train(seeds, 1, 300, 3.0)
+    assert settle(seeds) == [(200, [1.0, 3.0]), (300, [1.0, 3.0])]
+    assert seeds.to_train() == [2, 0, 1]
     for seed in (0, 1, 2):
-        assert not entrant.finished
-        train(entrant, seed, 900)
-        settle(entrant)
-    assert entrant.finished
+        assert not seeds.finished
+        train(seeds, seed, 900)
+        settle(seeds)
+    assert seeds.finished
 
 
-def test_a_leg_that_ends_early_keeps_its_last_value() -> None:
-    entrant = Entrant(make_plan(1, POINTS, RUNGS))
-    train(entrant, 0, 200)
-    entrant.leg(0).done = True
-    assert settle(entrant) == [(100, [1.0]), (200, [1.0])]
-    assert entrant.finished
+def test_a_run_that_ends_early_keeps_its_last_value() -> None:
+    seeds = TrialSeeds(make_plan(1, POINTS, RUNGS))
+    train(seeds, 0, 200)
+    seeds.run(0).done = True
+    assert settle(seeds) == [(100, [1.0]), (200, [1.0])]
+    assert seeds.finished
 
-    entrant = Entrant(make_plan("racing:2", POINTS, RUNGS))
-    train(entrant, 0, 100, 5.0)
-    entrant.leg(0).done = True
-    assert settle(entrant) == [(100, [5.0])]
-    assert entrant.to_train() == [1]
-    train(entrant, 1, 300)
-    assert settle(entrant)[-1] == (300, [5.0, 1.0])
-    assert not entrant.finished
+    seeds = TrialSeeds(make_plan("racing:2", POINTS, RUNGS))
+    train(seeds, 0, 100, 5.0)
+    seeds.run(0).done = True
+    assert settle(seeds) == [(100, [5.0])]
+    assert seeds.to_train() == [1]
+    train(seeds, 1, 300)
+    assert settle(seeds)[-1] == (300, [5.0, 1.0])
+    assert not seeds.finished
 
 
 def test_what_was_jumped_over_is_not_made_up() -> None:
-    entrant = Entrant(make_plan(2, POINTS, RUNGS))
+    seeds = TrialSeeds(make_plan(2, POINTS, RUNGS))
     for seed in (0, 1):
-        entrant.leg(seed).values = {200: 1.0, 400: 2.0}
-    assert settle(entrant) == [(200, [1.0, 1.0]), (400, [2.0, 2.0])]
-    assert sorted(entrant.to_train()) == [0, 1]
+        seeds.run(seed).values = {200: 1.0, 400: 2.0}
+    assert settle(seeds) == [(200, [1.0, 1.0]), (400, [2.0, 2.0])]
+    assert sorted(seeds.to_train()) == [0, 1]
 
 
-def test_legs_survive_the_study() -> None:
+def test_runs_survive_the_study() -> None:
     plan = make_plan("racing", POINTS, RUNGS)
-    entrant = Entrant(plan)
-    train(entrant, 0, 300)
-    train(entrant, 1, 100)
-    settle(entrant)
-    again = Entrant.from_dict(plan, entrant.to_dict(), entrant.settled)
-    assert again.legs == entrant.legs
-    assert again.to_train() == entrant.to_train()
+    seeds = TrialSeeds(plan)
+    train(seeds, 0, 300)
+    train(seeds, 1, 100)
+    settle(seeds)
+    again = TrialSeeds.from_dict(plan, seeds.to_dict(), seeds.settled)
+    assert again.runs == seeds.runs
+    assert again.to_train() == seeds.to_train()
 
 
 def test_the_luck_of_seeds_is_learned_over_all_trials() -> None:
@@ -133,9 +133,9 @@ def test_the_luck_of_seeds_is_learned_over_all_trials() -> None:
     noise, rng = SeedNoise(), np.random.default_rng(0)
     assert noise.standard_error(100, 1) == 0.0
     for trial in range(200):
-        entrant = Entrant(plan, {s: Leg({100: trial + rng.normal(0, 5)}) for s in range(3)})
-        noise.learn(trial, entrant)
-        noise.learn(trial, entrant)  # once more changes nothing
+        seeds = TrialSeeds(plan, {s: SeedRun({100: trial + rng.normal(0, 5)}) for s in range(3)})
+        noise.learn(trial, seeds)
+        noise.learn(trial, seeds)  # once more changes nothing
     assert noise.standard_error(100, 1) == pytest.approx(5, rel=0.1)
     assert noise.standard_error(100, 4) == pytest.approx(2.5, rel=0.1)
     assert noise.standard_error(300, 1) == 0.0

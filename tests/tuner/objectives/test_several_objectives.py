@@ -14,8 +14,8 @@ import pytest
 import rltune
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from rltune.objectives.goals import Goal, Others, parse_goal
-from rltune.objectives.seeds import Entrant, make_plan
+from rltune.objectives.goals import FurtherObjectives, Goal, parse_goal
+from rltune.objectives.seeds import TrialSeeds, make_plan
 from rltune.samplers.proposer import FOR_SEVERAL, Proposer, open_study
 from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.space.space import Space
@@ -266,7 +266,7 @@ def test_the_sampler_is_named_that_can_not() -> None:
 
 def rung_of(values: list[tuple[float, float]], min_population: int = 1) -> list[str]:
     """Let trials come to a rung, and return what becomes of each."""
-    others = Others([PRICE])
+    others = FurtherObjectives([PRICE])
     scheduler = ParetoASHA([10, 100], 3, min_population, 1, others)
     verdicts = []
     for trial, (value, price) in enumerate(values):
@@ -290,7 +290,7 @@ def test_a_rung_lets_whole_fronts_go_on() -> None:
 
 
 def test_a_rung_says_why_and_is_rebuilt() -> None:
-    others = Others([PRICE])
+    others = FurtherObjectives([PRICE])
     values = {trial: (float(trial), float(9 - trial)) for trial in range(1, 7)}
 
     def fresh() -> ParetoASHA:
@@ -318,17 +318,17 @@ def test_metrics_are_put_together_like_the_objective_and_costs_are_not() -> None
 
     def judge(objective: str, over_seeds: str) -> tuple[float, ...]:
         goals = [PRICE, Goal("loss", minimize=False), Goal("seconds", minimize=True)]
-        others = Others(goals, objective, over_seeds)
-        entrant = Entrant(plan)
+        others = FurtherObjectives(goals, objective, over_seeds)
+        seeds = TrialSeeds(plan)
         for seed, values in rows.items():
             for point, (price, seconds) in zip(plan.points, values, strict=True):
                 row = {"price": price, "loss": price, "time": seconds}
-                leg = entrant.leg(seed)
+                leg = seeds.run(seed)
                 leg.values[point], leg.measured[point] = 0.0, others.measure(row)
-        again = Entrant.from_dict(plan, json.loads(json.dumps(entrant.to_dict())), 0)
+        again = TrialSeeds.from_dict(plan, json.loads(json.dumps(seeds.to_dict())), 0)
         found = others.judge(0, again, 30)
         assert others.values == {0: {30: found}}
-        assert found == others.judge(0, entrant, 30)
+        assert found == others.judge(0, seeds, 30)
         return found
 
     assert judge("last", "mean") == (5.5, 5.5, 4.0)
@@ -336,7 +336,7 @@ def test_metrics_are_put_together_like_the_objective_and_costs_are_not() -> None
     assert judge("last:2", "mean") == (5.25, 5.25, 4.0)
     assert judge("last", "worst") == (9.0, 2.0, 4.0)  # and the worst the highest
     with pytest.raises(ValueError, match="price is inf"):
-        Others([PRICE]).measure({"price": float("inf")})
+        FurtherObjectives([PRICE]).measure({"price": float("inf")})
 
 
 def test_goals_are_written_like_metrics() -> None:

@@ -13,7 +13,7 @@ from rltune.agents import Agent
 from rltune.cli import main
 from rltune.planning import forecast
 from rltune.planning.forecast import _makespan, _Plays
-from rltune.planning.measure import Cost, Measurement, Meter, measure
+from rltune.planning.measure import CostMeter, MeasuredCost, Measurement, measure
 from rltune.search.search import Search
 
 HERE = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ class Here:
 
     def __init__(self, spec: Any) -> None:
         self.spec = spec
-        self.start_up = Cost(1.0, 1.0)
+        self.start_up = MeasuredCost(1.0, 1.0)
 
     def measure(self, config: Mapping[str, Any], seconds: float) -> Measurement:
         return measure(self.spec, config, seconds)
@@ -101,9 +101,9 @@ def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
         spec = toy_search(**options).spec
         row = np.linspace(1, 9, 9)  # a second for each ninth of the budget
         prices = np.tile(row[None, :, None], (50, 1, 2))
-        step = Cost(0.01, 0.01)
-        own = Measurement(900, 0, step, step, Cost(), Cost(), 0, 900, True)
-        plays = _Plays(spec, [own], prices, 1, Cost())
+        step = MeasuredCost(0.01, 0.01)
+        own = Measurement(900, 0, step, step, MeasuredCost(), MeasuredCost(), 0, 900, True)
+        plays = _Plays(spec, [own], prices, 1, MeasuredCost())
         return plays.play(spec.trials or 1, np.random.default_rng(0))
 
     steps, wall, cpu, runs = play(scheduler="none", finalists=2, test_seeds=3)
@@ -126,7 +126,7 @@ def test_jobs_run_side_by_side() -> None:
 
 
 def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(forecast, "Meter", Here)
+    monkeypatch.setattr(forecast, "CostMeter", Here)
     plan = [*ARGV, "--trials", "12", "--seconds", "1", "--concurrency", "1"]
     assert main([*plan, "--price-per-hour", "36"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -146,7 +146,7 @@ def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_a_time_limit_says_how_many_trials_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(forecast, "Meter", Here)
+    monkeypatch.setattr(forecast, "CostMeter", Here)
     plan = [*ARGV, "--seconds", "1", "--concurrency", "1", "--time-limit", "30s", "--json"]
     assert main(plan) == 0
     found = json.loads(capsys.readouterr().out)
@@ -170,7 +170,7 @@ def test_mistakes_are_one_sentence(
 @pytest.mark.slow
 def test_the_measuring_process_answers_and_says_what_fails() -> None:
     search = toy_search()
-    meter = Meter(search.spec)
+    meter = CostMeter(search.spec)
     try:
         assert meter.start_up.cpu > 0
         good = meter.measure(search.starts[0].config, 0.5)

@@ -13,16 +13,15 @@ from rltune.answer.model import Circumstances
 from rltune.answer.sentences import search_warnings
 from rltune.execution.messages import Result
 from rltune.planning.prices import Prices
+from rltune.planning.progress import SearchProgress
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
-from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import MAX_REFUSALS, open_study
 from rltune.schedulers.registry import make_scheduler
-from rltune.screen.view import SearchView
 from rltune.search.driver import Driver
 from rltune.space.space import Space
 from rltune.study.records import Start
-from rltune.tracking import Tracker
+from serial import make_parts
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})
 DEFAULT = Start("default", {"n_epochs": 20, "lr": 1e-3})
@@ -116,13 +115,9 @@ def test_the_driver_starts_no_trial_that_it_has_no_time_for(
     run = RunDir.create(search.path, spec.to_dict())
     study = open_study(run.study_path, search.space, sampler="random", starts=search.starts)
     scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-    plan = spec.seed_plan([rung.budget for rung in scheduler.table()])
-    view = SearchView("run", spec.agent, spec.env, spec.budget, trials=spec.trials)
-    history, tracker = HistoryWriter(run.path), Tracker(run, Tracking(wandb="off"))
-    driver = Driver(
-        spec, run, study, scheduler, plan, history, tracker, view,
-        slots=1, started=time.time() - 3000,
-    )  # fmt: skip
+    progress = SearchProgress(spec.budget, spec.trials, started=time.time() - 3000)
+    history = HistoryWriter(run.path)
+    driver = Driver(make_parts(spec, run, study, scheduler, history, progress))
     started = []
     while (task := driver.next_job()) is not None:
         started.append(task["config"]["sleep"])
@@ -136,4 +131,4 @@ def test_the_driver_starts_no_trial_that_it_has_no_time_for(
     assert len(started) == 30  # cheap ones went on to be proposed
     assert driver.prices.refused > 5
     assert 1.0 not in started[9:]  # its price is known by then
-    assert driver.view.seconds_left() == 0
+    assert driver.parts.progress.seconds_left() == 0

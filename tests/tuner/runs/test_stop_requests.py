@@ -89,7 +89,7 @@ def test_a_stopped_trial_keeps_its_values_and_no_other_decision_changes(stepping
 
 def test_a_resume_does_not_run_it_again_and_rebuilds_the_rungs(stepping, tmp_path):
     tables = []
-    stepping += [lambda driver, *_: tables.append(driver.scheduler.table()), stop_when(1, 6)]
+    stepping += [lambda driver, *_: tables.append(driver.parts.scheduler.table()), stop_when(1, 6)]
     search(tmp_path, trials=5, tournament=False)
     ends, before = rltune.open(tmp_path / "run").trials(), tables[-1]
     stepping.pop()
@@ -109,10 +109,11 @@ def test_a_resume_does_not_run_it_again_and_rebuilds_the_rungs(stepping, tmp_pat
 
 
 def test_all_seeds_of_a_trial_stop_and_one_that_waits_too(stepping, tmp_path):
-    def ask(driver, trial, result):
-        legs = driver.underway[1].entrant.legs if 1 in driver.underway else {}
-        begun = {seed for seed in legs if legs[seed].env_steps}
-        waiting = [seed for seed in begun if driver.underway[1].entrant.waits(seed)]
+    def ask(driver, number, result):
+        trial = driver.running.trials.get(1)
+        runs = trial.seeds.runs if trial else {}
+        begun = {seed for seed in runs if runs[seed].env_steps}
+        waiting = [seed for seed in begun if trial.seeds.waits(seed)]
         if len(begun) == 2 and len(waiting) == 1 and not asked:
             asked.append(waiting)
             driver.requests.ask(1)
@@ -131,7 +132,7 @@ def test_all_seeds_of_a_trial_stop_and_one_that_waits_too(stepping, tmp_path):
 
 def test_a_member_of_a_population_that_waits_can_be_stopped(stepping, tmp_path):
     def ask(driver, trial, result):
-        resting = [t.number for t in driver.underway.values() if driver._rests(t)]
+        resting = [t.number for t in driver.running.trials.values() if driver.judge.waits(t)]
         if 4 in resting and not asked:
             asked.append(4)
             driver.requests.ask(4)
@@ -163,7 +164,7 @@ def test_nobody_is_stopped_who_does_not_run(stepping, tmp_path):
     def ask(driver, trial, result):
         if trial == 1 and not told:
             driver.requests.ask(77)
-            driver.view.listener = told.append
+            driver.parts.view.listener = told.append
 
     stepping.append(ask)
     result = search(tmp_path, trials=3, tournament=False)
@@ -189,11 +190,11 @@ def test_no_value_is_invented_for_the_samplers(stepping, tmp_path):
 def test_the_command_asks_only_a_search_that_runs(stepping, tmp_path, capsys):
     def ask(driver, trial, result):
         if trial == 1 and result.iteration == 4:
-            codes.append(main(["stop", str(driver.run.path), "--trial", "1"]))
-            assert main(["stop", str(driver.run.path), "--trial", "77"]) == 2
+            codes.append(main(["stop", str(driver.parts.run.path), "--trial", "1"]))
+            assert main(["stop", str(driver.parts.run.path), "--trial", "77"]) == 2
         if trial == 2 and len(codes) == 1:
-            driver.write_trials_table(force=True)
-            codes.append(main(["stop", str(driver.run.path), "--trial", "1"]))
+            driver.parts.recorder.write_trials_table(force=True)
+            codes.append(main(["stop", str(driver.parts.run.path), "--trial", "1"]))
 
     codes = []
     stepping.append(ask)

@@ -262,7 +262,7 @@ def test_what_was_trained_is_what_is_recorded(whole: Serial) -> None:
 
 
 def test_the_table_and_the_history_tell_who_had_what_when(whole: Serial) -> None:
-    whole.driver.write_trials_table(force=True)
+    whole.driver.parts.recorder.write_trials_table(force=True)
     run = rltune.open(whole.run.path)
     table, history = run.trials(), run.history()
     for number, record in enumerate(whole.records()):
@@ -282,7 +282,9 @@ def trials_value(search: Serial, number: int, env_steps: int) -> float:
 
 def test_the_tournament_trains_the_schedule_from_the_start(whole: Serial) -> None:
     best = max(whole.study.trials(), key=lambda trial: trial.value or 0)
-    finalists = {one.trial: one for one in whole.driver._tournament().results()}
+    finalists = {
+        finalist.trial: finalist for finalist in whole.driver.retesting.tournament().results()
+    }
     assert finalists[best.number].changes
     assert not finalists[0].changes
     # Without chance in this training, the scores are those of the search.
@@ -334,7 +336,7 @@ def test_evaluations_that_are_cut_off_are_told_once(
     search = Serial(tmp_path, **endless, tournament=False)
     search.go_on()
     said = "cut off after 30 steps: toy:EndlessEnv has no time limit"
-    assert sum(said in text for text in search.driver.view.messages) == 1
+    assert sum(said in text for text in search.driver.parts.view.messages) == 1
 
 
 def test_a_member_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -362,10 +364,10 @@ def test_a_time_limit_ends_the_waiting_ones_and_a_resume_goes_on(
     search = Serial(tmp_path, **POPULATION, tournament=False)
     search.go_on(16)  # some wait, some are on their way
     search = Serial(tmp_path)
-    original = search.driver._search_time_is_up
-    driver = search.driver
-    search.driver._search_time_is_up = lambda: (  # type: ignore[method-assign]
-        sum(driver._rests(trial) for trial in driver.underway.values()) >= 3
+    driver, ending = search.driver, search.driver.ending
+    original = ending.search_time_is_up
+    ending.search_time_is_up = lambda: (  # type: ignore[method-assign]
+        sum(map(driver.judge.waits, driver.running.trials.values())) >= 3
     )
     jobs = []
     while task := search.driver.next_job():
@@ -376,7 +378,7 @@ def test_a_time_limit_ends_the_waiting_ones_and_a_resume_goes_on(
         job.cleanup()
     assert search.driver.exhausted()
     assert original() is False
-    search.driver.give_up_the_rest()
+    search.driver.finish()
     trials = search.study.trials()
     assert {trial.state for trial in trials} == {"PRUNED"}
     assert all(trial.reason.startswith("time limit") for trial in trials)
@@ -388,7 +390,7 @@ def test_a_time_limit_ends_the_waiting_ones_and_a_resume_goes_on(
 
 
 def test_a_replay_says_why_it_can_not(whole: Serial) -> None:
-    whole.driver.write_trials_table(force=True)
+    whole.driver.parts.recorder.write_trials_table(force=True)
     for scheduler in (None, "asha", "pbt"):
         with pytest.raises(UserError, match="pbt can't be replayed"):
             rltune.replay(whole.run.path, scheduler)
@@ -448,7 +450,7 @@ def test_the_schedule_of_a_real_agent_repeats_what_the_search_saw(tmp_path: Path
 def test_an_answer_keeps_its_schedule(whole: Serial) -> None:
     from rltune.answer.ranking import build_answer
 
-    answer = build_answer(whole.driver._tournament().results())
+    answer = build_answer(whole.driver.retesting.tournament().results())
     again = Answer.from_dict(answer.to_dict())
     assert [one.changes for one in again.ranking] == [one.changes for one in answer.ranking]
     assert any(one.changes for one in again.ranking)

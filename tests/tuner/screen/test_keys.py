@@ -21,24 +21,16 @@ from rltune.schedulers.asha import ASHA
 from rltune.schedulers.base import Place, Rung
 from rltune.screen import LiveScreen
 from rltune.screen.drawing import curve, steps
-from rltune.screen.load import LITTLE_DISK, Meter
+from rltune.screen.load import LITTLE_DISK, LoadMeter
 from rltune.screen.pages import Pages
 from rltune.screen.terminal import Keyboard, keys
-from rltune.screen.view import SearchView
+from told_view import told_view
 
 CONFIG = {f"option_{i}": i for i in range(30)} | {"learning_rate": 0.001}
 
 
 def busy_view(running=3, seeds=1, name="run"):
-    view = SearchView(
-        name=name,
-        agent="ppo",
-        env="CartPole-v1",
-        budget=50_000,
-        trials=40,
-        seeds=seeds,
-        searched=["learning_rate"],
-    )
+    view = told_view(50_000, name=name, searched=["learning_rate"], trials=40, seeds=seeds)
     for number in range(running + 3):
         view.trial_started(
             number, config=CONFIG, checkpoint=f"trials/{number}/checkpoint.pt", expected=90.0
@@ -324,7 +316,7 @@ def test_a_full_disk_and_gpus_are_told_where_there_are_any(tmp_path, monkeypatch
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 0.5e9}))
-    meter = Meter(tmp_path)
+    meter = LoadMeter(tmp_path)
     meter.every = 0.0
     until = time.monotonic() + 5
     while not (load := meter.read()) or not load.gpus:
@@ -343,12 +335,14 @@ def test_a_full_disk_and_gpus_are_told_where_there_are_any(tmp_path, monkeypatch
 PROGRAM = """
 import sys, time
 from rltune.screen import LiveScreen
+from rltune.planning.progress import SearchProgress
 from rltune.screen.view import SearchView
-view = SearchView(name="x", agent="ppo", env="CartPole-v1", budget=1000, trials=4)
+view = SearchView("x", "ppo", "CartPole-v1", SearchProgress(1000, trials=4))
 stopped = []
 with LiveScreen(view, stop=stopped.append):
-    view.trial_started(7, config={"gamma": 0.99})
-    view.trial_progress(7, 500, 42.5)
+    view.trial_started(view.progress.training_started(7), config={"gamma": 0.99})
+    view.progress.training_progress(7, 0, 500, 1.0)
+    view.trial_progress(7, 42.5)
     for _ in range(1200):
         time.sleep(0.05)
         if 7 in stopped and "crash" in sys.argv:

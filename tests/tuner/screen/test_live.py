@@ -20,21 +20,21 @@ from rltune.common.formats import count, duration, interval, score, setting
 from rltune.schedulers.base import Rung
 from rltune.screen import LiveScreen, SearchScreen, live
 from rltune.screen.drawing import BARS, sparkline
-from rltune.screen.load import Meter
-from rltune.screen.view import SearchView
+from rltune.screen.load import LoadMeter
+from told_view import told_view
 
 CONFIG = {"learning_rate": 0.00103234, "gamma": 0.99973, "n_steps": 32, "net_arch": [64, 64]}
 
 
 def new_view(**more):
-    options = {"budget": 50_000, "trials": 40, "time_limit": 7200, **more}
-    return SearchView(name="ppo-CartPole-v1-1121", agent="ppo", env="CartPole-v1", **options)
+    options = {"trials": 40, "time_limit": 7200, **more}
+    return told_view(50_000, name="ppo-CartPole-v1-1121", **options)
 
 
 def busy_view(running=2, **more):
     view = new_view(**more)
-    view.started -= 751
-    view.restore({"COMPLETE": 4, "PRUNED": 6, "RUNNING": 1})
+    view.progress.started -= 751
+    view.progress.restore({"COMPLETE": 4, "PRUNED": 6, "RUNNING": 1})
     for number in range(20, 20 + running):
         view.trial_started(number)
         for k in range(1, 11):
@@ -134,7 +134,7 @@ def test_the_tournament_shows_the_standing_of_the_finalists():
     assert standing.split()[2:] == ["2", "diverged", "400.0", "diverged"]
     assert not any(text.startswith("Rungs") for text in lines)
     view.trial_ended(0, "COMPLETE", "", 450.0, seed=100)
-    assert view.states["COMPLETE"] == 5  # test trainings are no trials
+    assert view.progress.states["COMPLETE"] == 5  # test trainings are no trials
 
 
 def test_before_anything_has_happened():
@@ -172,66 +172,6 @@ def test_numbers_are_written_for_people():
     assert [setting(x) for x in (True, None, [64, 64], "lin_1e-3")] == [
         *("true", "none", "64,64", "lin_1e-3"),
     ]
-
-
-# The view's arithmetic
-
-
-def test_the_speed_counts_what_is_done_here_and_now(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    view = new_view()
-    view.trial_started(1, env_steps=40_000)  # goes on after a resume
-    view.trial_progress(1, 40_000)
-    now[0] += 2
-    view.trial_progress(1, 44_000)
-    assert view.rate() == pytest.approx(2000)
-    assert view.env_steps == 4_000
-    now[0] += 60  # nothing for a minute
-    assert view.rate() < 100
-
-
-def test_the_time_left_counts_trials_and_tests_and_keeps_to_the_limit(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    view = new_view(trials=10, time_limit=None, started=1000.0)
-    assert view.seconds_left() is None
-    view.restore({"COMPLETE": 5})  # of before a resume: tells nothing about the speed now
-    view.trial_started(6)
-    view.trial_progress(6, 0)
-    now[0] += 10
-    view.trial_progress(6, 50_000)
-    view.trial_ended(6, "COMPLETE")
-    assert view.seconds_left() == pytest.approx(4 * 10)
-    view.test_runs = 2
-    assert view.seconds_left() == pytest.approx(4 * 10 + 2 * 10)
-    view.time_limit = 30.0
-    assert view.seconds_left() == pytest.approx(20)
-    view.begin_tournament({0: "the defaults"}, 2)
-    view.time_limit = None
-    assert view.seconds_left() == pytest.approx(2 * 10)
-
-
-def test_the_time_left_goes_by_each_trials_own_speed():
-    view = new_view(trials=8, slots=2)
-    for number, env_steps, seconds in ((0, 50_000, 10.0), (1, 10_000, 2.0), (2, 10_000, 6.0)):
-        view.trial_started(number)
-        view.trial_progress(number, env_steps, seconds=seconds)
-        view.trial_ended(number, "COMPLETE" if env_steps == 50_000 else "PRUNED")
-    # Five to come at the mean price of the three, early stops included, two at once.
-    assert view.seconds_left() == pytest.approx(5 * 6 / 2)
-    view.trial_started(3)
-    view.trial_progress(3, 20_000, seconds=80.0)  # it costs 20 times as much as the first
-    # Who got beyond 20,000 went to the end: 30,000 more at its own speed take longer than the rest.
-    assert view.seconds_left() == pytest.approx(120)
-    view.trial_ended(3, "PRUNED")
-    view.test_runs, view.test_seconds = 4, 30.0
-    assert view.expected_tests(test_seeds=2) == (4 * 30 / 2, 30)
-    view.slots = 8  # no faster than one after the other, seed by seed
-    assert view.expected_tests(test_seeds=4) == (30, 30)
-    view.slots = 2
-    mean = (10 + 2 + 6 + 80) / 4
-    assert view.seconds_left() == pytest.approx((4 * mean + 4 * 30) / 2)
 
 
 def test_the_view_may_be_changed_while_it_is_drawn():
@@ -317,11 +257,13 @@ def test_no_screen_at_all():
 PROGRAM = """
 import sys, time
 from rltune.screen import LiveScreen
+from rltune.planning.progress import SearchProgress
 from rltune.screen.view import SearchView
-view = SearchView(name="x", agent="ppo", env="CartPole-v1", budget=1000, trials=4)
+view = SearchView("x", "ppo", "CartPole-v1", SearchProgress(1000, trials=4))
 with LiveScreen(view):
-    view.trial_started(1)
-    view.trial_progress(1, 500, 42.5)
+    view.trial_started(view.progress.training_started(1))
+    view.progress.training_progress(1, 0, 500, 1.0)
+    view.trial_progress(1, 42.5)
     time.sleep(1.0)
     if "break" in sys.argv:
         view.running[1, 0].values = None
@@ -414,7 +356,7 @@ def test_a_dumb_terminal_gets_plain_lines():
 def test_the_load_counts_children_too():
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        meter = Meter()
+        meter = LoadMeter()
         meter.every = 0.2
         meter.read()
         time.sleep(1.0)

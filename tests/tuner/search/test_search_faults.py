@@ -22,10 +22,9 @@ import rltune
 from ray.exceptions import AuthenticationError
 from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.cli import main
-from rltune.execution.messages import Failure
-from rltune.search.driver import Driver
+from rltune.search.ending import Ending
+from rltune.search.judging import Judge
 from searching import HERE, POPULATION, SPACE, check_history, search
-from serial import Serial
 
 pytestmark = pytest.mark.usefixtures("toy_ray", "toy")
 
@@ -99,57 +98,6 @@ def test_what_never_works_ends_the_search(tmp_path: Path) -> None:
     assert len(trials) < 5
 
 
-def test_who_has_not_reported_for_long_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = {name: value for name, value in POPULATION.items() if name != "name"}
-    driver = Serial(tmp_path, **options).driver
-    tasks = [driver.next_job(), driver.next_job()]
-    first, second = (task["job"] for task in tasks if task is not None)
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-
-    def pass_by(seconds: int) -> list[str]:
-        """Look for hanging workers every ten seconds."""
-        nonlocal now
-        found = list[str]()
-        for _ in range(seconds // 10):
-            now += 10
-            found += driver.hanging()
-        return found
-
-    assert pass_by(5000) == []  # none has begun
-    driver.on_start(first)
-    assert pass_by(500) == []
-    driver.on_start(second)
-    now += 3000  # the laptop's lid was closed
-    assert driver.hanging() == []
-    assert pass_by(150) == [first]  # and that once
-    driver.on_retry(first, Failure("worker died", ""))
-    assert "hung: nothing came of it for 10:00; trying again" in driver.view.messages[-1]
-    driver.longest_silence = 100.0  # then 50 minutes are too much, not 10
-    assert pass_by(2800) == []
-    assert pass_by(200) == [second]
-    driver.on_failure(second, Failure("worker died", ""))
-    reasons = [trial.reason for trial in driver.study.trials()]
-    assert "hung: nothing came of it for 50:00" in reasons
-
-
-def test_an_environment_that_does_not_answer_is_told_once(tmp_path: Path) -> None:
-    options = {name: value for name, value in POPULATION.items() if name != "name"}
-    driver = Serial(tmp_path, **options).driver
-    tasks = [driver.next_job(), driver.next_job()]
-    for task in tasks:
-        assert task is not None
-        driver.on_silence(task["job"], "reset()")
-    said = "trial 0: nothing has come from the environment's reset() for 10 s"
-    assert list(driver.view.messages) == [said]
-    assert [one.silent for one in driver.view.running.values()] == ["reset()", "reset()"]
-    driver.on_silence("0", "")
-    assert [one.silent for one in driver.view.running.values()] == ["", "reset()"]
-    driver.on_silence("77", "reset()")  # it has ended
-
-
 def test_a_deleted_search_advises_no_resume_and_leaves_its_name_free(tmp_path: Path) -> None:
     def delete() -> None:
         while not list((tmp_path / "run").glob("trials/*/*.pt")):
@@ -171,8 +119,8 @@ def test_workers_that_hang_are_killed_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A simulator that waits for ever, as many do, costs neither the search nor its slot."""
-    monkeypatch.setattr("rltune.search.driver.HANGS_AFTER", 20.0)  # more than a worker's start
-    monkeypatch.setattr("rltune.search.driver.HANGS_FACTOR", 1.5)
+    monkeypatch.setattr("rltune.search.liveness.HANGS_AFTER", 20.0)  # more than a worker's start
+    monkeypatch.setattr("rltune.search.liveness.HANGS_FACTOR", 1.5)
     start = [{"quality": 0.9, "mode": "hang_once"}, {"quality": 0.8, "mode": "hang"}]
     space = {**SPACE, "fixed": {"at": 40}, "start": start}
     result = search(tmp_path, space, trials=5, tournament=False, retries=1, screen="plain")
@@ -264,16 +212,16 @@ def test_a_resumed_search_stops_a_trial_where_an_uninterrupted_one_does(
     whole = search(tmp_path, space, **more, name="whole").trials()
     assert whole["reason"][1].startswith("entropy collapse: ")
 
-    judge = Driver._judge
+    judge = Judge.judge
 
-    def stopping(self: Driver, flight: Any, result: Any) -> bool:
-        ends = judge(self, flight, result)
-        if flight.task["number"] == 1 and result.iteration == 3:  # the second bad row
-            self.request_stop()
+    def stopping(self: Judge, job: Any, result: Any) -> bool:
+        ends = judge(self, job, result)
+        if job.number == 1 and result.iteration == 3:  # the second bad row
+            self.ending.request_stop()
         return ends
 
     with monkeypatch.context() as patch:
-        patch.setattr(Driver, "_judge", stopping)
+        patch.setattr(Judge, "judge", stopping)
         cut = search(tmp_path, space, **more, name="cut")
     assert cut.interrupted
     assert list(cut.trials()["state"]) == ["COMPLETE", "RUNNING"]
@@ -370,13 +318,13 @@ def test_what_a_time_limit_cut_goes_on_when_there_is_time_again(
     slow = {**SPACE, "fixed": {"sleep": 0.01}}
     up: list[bool] = []
 
-    def is_up(driver: Driver) -> bool:
+    def is_up(ending: Ending) -> bool:
         """The search's time, by progress: a busy machine shall not change what is tested."""
-        if any(flight.env_steps >= 200 for flight in driver.flights.values()):
+        if any(job.env_steps >= 200 for job in ending.running.jobs.values()):
             up.append(True)
         return bool(up)
 
-    monkeypatch.setattr(Driver, "_search_time_is_up", is_up)
+    monkeypatch.setattr(Ending, "search_time_is_up", is_up)
     cut = search(tmp_path, slow, trials=2, time_limit=600, tournament=False)
     monkeypatch.undo()
     trials, before = cut.trials(), cut.history()

@@ -1,0 +1,51 @@
+"""Which finalists are trained again when time is short."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from rltune.answer.model import Finalist
+from rltune.search.retesting import Retesting
+
+
+def test_with_little_time_the_worst_finalists_are_left_out() -> None:
+    """All on three seeds, else those that fit beside the defaults and the best of the search."""
+    finalists = [
+        Finalist(trial=n, origins=(origin,), config={"n": n}, objective=objective)
+        for n, origin, objective in (
+            (0, "default", 10.0), (1, "start:0", None), (5, "sampler", 70.0), (3, "sampler", 50.0)
+        )
+    ]  # fmt: skip
+    prices: dict[int, float | None] = {0: 10.0, 1: None, 3: 20.0, 5: 30.0}
+    scores: dict[tuple[int, int], float] = {}
+
+    def left(seconds: float) -> list[int]:
+        retesting: Any = SimpleNamespace(
+            ending=SimpleNamespace(seconds_left=lambda: seconds),
+            parts=SimpleNamespace(
+                progress=SimpleNamespace(slots=2), others=SimpleNamespace(goals=())
+            ),
+            prices=SimpleNamespace(of_retraining=lambda number, config: prices[number]),
+            spec=SimpleNamespace(test_seeds=5),
+            scores=scores,
+        )
+        return [finalist.trial for finalist in Retesting.affordable(retesting, finalists)]
+
+    assert left(133) == [0, 1, 5, 3]  # three times 10, 20, 20 and 30, two at once, and a tenth
+    assert left(131) == [0, 5, 3]
+    assert left(98) == [0, 5]
+    assert left(65) == [0, 5]  # two seeds
+    assert left(43) == [0, 5, 3]  # one seed
+    assert left(32) == [0, 5]
+    assert left(1) == [0, 5]
+    prices[1] = 3.0
+    assert left(76) == [0, 1, 5]  # who is cheap has a place where a better one has none
+    prices[1] = None
+    assert left(math.inf) == [0, 1, 5, 3]
+    scores.update({(trial, seed): 1.0 for trial in (0, 5) for seed in (100, 101, 102)})
+    assert left(67) == [0, 1, 5, 3]  # before a resume
+    scores.clear()
+    prices.update(dict.fromkeys(prices))
+    assert left(1) == [0, 1, 5, 3]  # nobody knows what they cost

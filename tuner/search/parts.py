@@ -1,0 +1,56 @@
+"""The parts of a search: what its driver, its judge and its tournament work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltune.objectives.goals import FurtherObjectives
+    from rltune.objectives.seeds import SeedPlan
+    from rltune.planning.progress import SearchProgress
+    from rltune.runs.directory import RunDir
+    from rltune.runs.search_spec import SearchSpec
+    from rltune.schedulers.base import Scheduler
+    from rltune.schedulers.resource import Clock
+    from rltune.screen.view import SearchView
+    from rltune.search.recording import Recorder
+    from rltune.search.stop_rules import Health
+    from rltune.study.study import SearchStudy
+
+
+@dataclass(frozen=True)
+class SearchParts:
+    """What a search is put together from.
+
+    Attributes:
+        spec: every choice, resolved
+        run: the run directory
+        study: its trials
+        scheduler: says which trials go on
+        plan: which seeds a trial is trained on
+        others: the objectives beside the first one
+        clock: the resource by which the scheduler compares trials
+        recorder: writes down what happens
+        health: the stop rules; None: there are none
+    """
+
+    spec: SearchSpec
+    run: RunDir
+    study: SearchStudy
+    scheduler: Scheduler
+    plan: SeedPlan
+    others: FurtherObjectives
+    clock: Clock
+    recorder: Recorder
+    health: Health | None = None
+
+    @property
+    def view(self) -> SearchView:
+        """What the screen shows."""
+        return self.recorder.view
+
+    @property
+    def progress(self) -> SearchProgress:
+        """What has run, and how long the rest takes."""
+        return self.recorder.progress

@@ -1,0 +1,101 @@
+"""Tasks: everything that a worker needs to train a trial, in plain types."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rltune.backends.checkpoints import WEIGHTS
+from rltune.space.surroundings import split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltune.answer.model import Finalist
+    from rltune.execution.messages import Change, Task
+    from rltune.objectives.seeds import SeedPlan
+    from rltune.runs.directory import RunDir
+    from rltune.runs.search_spec import SearchSpec
+    from rltune.schedulers.base import Stretch
+    from rltune.search.jobs import RunningTrial
+
+
+class Tasks:
+    """Makes the tasks of a search.
+
+    Args:
+        spec: the search
+        run: its run directory, which holds the checkpoints
+        plan: which seeds a trial is trained on
+    """
+
+    def __init__(self, spec: SearchSpec, run: RunDir, plan: SeedPlan) -> None:
+        self.spec = spec
+        self.run = run
+        self.plan = plan
+
+    def of_trial(
+        self, name: str, trial: RunningTrial, seed: int, stretch: Stretch | None, deadline: float
+    ) -> Task:
+        """Return the task of training a trial of the search on a seed, up to where it pauses."""
+        file = "checkpoint.pt" if seed == self.plan.first else f"tune-{seed}.pt"
+        task = self._task(name, trial.number, trial.config, "tune", seed, (), file, deadline)
+        task["since"] = max(trial.seeds.run(seed).values, default=0)
+        if stretch:
+            task["config"], task["save_at"] = stretch.config, [stretch.until]
+        elif self.plan.most > 1:
+            task["save_at"] = list(self.plan.stops)
+        return task
+
+    def of_test(self, name: str, finalist: Finalist, seed: int, deadline: float) -> Task:
+        """Return the task of training a finalist again on a test seed."""
+        changes, file = finalist.changes, f"test-{seed}.pt"
+        return self._task(
+            name, finalist.trial, finalist.config, "test", seed, changes, file, deadline
+        )
+
+    def _task(
+        self,
+        name: str,
+        number: int,
+        config: dict[str, Any],
+        role: str,
+        seed: int,
+        changes: Sequence[Change],
+        file: str,
+        deadline: float,
+    ) -> Task:
+        spec = self.spec
+        parts = split(config, spec.env_kwargs, spec.budget)
+        return {
+            "job": name,
+            "number": number,
+            "seed": seed,
+            "role": role,
+            "agent": spec.agent,
+            "env": spec.env,
+            "env_kwargs": parts.env_kwargs,
+            "config": parts.config,
+            "changes": list(changes),
+            "total_timesteps": parts.env_steps,
+            "points": _until(spec.points, parts.env_steps),
+            "since": 0,
+            "evaluate_at": _until(spec.evaluate_at, parts.env_steps),
+            "save_at": [],
+            "eval_episodes": spec.eval_episodes,
+            "objective": spec.objective,
+            "metric": spec.metric,
+            "checkpoint": str(self.run.trial_dir(number) / file),
+            "deadline": None if math.isinf(deadline) else deadline,
+            "import_path": spec.import_path,
+            "device": spec.device,
+            "controls": spec.controls,
+            "eval_mode": spec.eval_mode,
+            "weights": str(self.run.path / WEIGHTS) if spec.weights else None,
+            "save_replay_buffer": spec.save_replay_buffer,
+        }
+
+
+def _until(points: Sequence[int], env_steps: int) -> list[int]:
+    """Return the points of a training that ends there."""
+    return [*(point for point in points if point < env_steps), env_steps]
