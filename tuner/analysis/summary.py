@@ -9,7 +9,6 @@ import fcntl
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.answer.model import Answer
 from rltune.backends.checkpoints import kept_weights
+from rltune.common.plain import json_dict
 from rltune.common.reading import load_yaml, reading
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
@@ -347,20 +347,3 @@ def cell_value(cell: Any) -> Any:
         return json.loads(cell)
     except ValueError:
         return cell
-
-
-def json_dict(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain JSON; a number that is not finite becomes null."""
-    return {name: _jsonable(value) for name, value in values.items()}
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return json_dict({str(key): one for key, one in value.items()})
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(one) for one in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

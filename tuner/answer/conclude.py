@@ -147,7 +147,8 @@ def _conclude_front(
 
 
 def _write_best(run: RunDir, config: dict[str, Any], checkpoint: Path) -> None:
-    _copy(checkpoint, run.best_dir / "checkpoint.pt")
+    if checkpoint.exists():
+        copy_to_use(checkpoint, run.best_dir / "checkpoint.pt")
     run.write_yaml("best/config.yaml", config)
 
 
@@ -184,8 +185,3 @@ def _circumstances(
         failed_trials=failures.total(),
         failure=next((reason.partition("\n")[0] for reason, _ in failures.most_common(1)), ""),
     )
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.exists():
-        copy_to_use(source, target)

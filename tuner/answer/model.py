@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from rltune.common.plain import plain
 from rltune.stats.estimates import (
     Estimate,
 )
@@ -117,7 +118,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers, for YAML."""
-        return _plain(asdict(self))  # type: ignore[no-any-return]
+        return plain(asdict(self))  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
@@ -159,14 +160,6 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
     over = values.get("over_known_good", {})
     values["over_known_good"] = {int(trial): Estimate(*one) for trial, one in over.items()}
     return Ranked(**values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value.item() if hasattr(value, "item") else value
 
 
 def label(trial: int, origins: Iterable[str]) -> str:

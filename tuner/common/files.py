@@ -19,7 +19,11 @@ def atomic_write(
 ) -> None:
     """Write a file wholly or not at all; a callable is given the temporary path to write to.
 
-    Raises StorageError when the disk is full or may not be written.
+    Checkpoints are written by `rltune.agents.loop.checkpoint.write`: agents import nothing of the
+    tuner, and what took hours is flushed to the disk before it takes the place of the old one.
+
+    Raises:
+        StorageError: the disk is full, or it can't be written to.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

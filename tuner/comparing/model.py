@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rltune.agents.envs.suite import Scale
-from rltune.analysis.summary import json_dict
+from rltune.common.plain import json_dict
 from rltune.comparing.entries import Entry
 from rltune.stats.aggregates import (
     Profile,
@@ -104,8 +104,8 @@ class ComparisonData:
                 "metric": self.metric,
                 "objective": self.objective,
                 "until": self.until,
-                "environments": [_plain(one) for one in self.environments],
-                "overall": None if self.overall is None else _plain_overall(self.overall),
+                "environments": [_environment_dict(one) for one in self.environments],
+                "overall": None if self.overall is None else _overall_dict(self.overall),
                 "sentences": self.sentences,
                 "warnings": self.warnings,
             }
@@ -117,7 +117,7 @@ def normalised(scores: Sequence[float], scale: Scale) -> list[float]:
     return [scale.score(one) if math.isfinite(one) else -math.inf for one in scores]
 
 
-def _plain(one: OnOne) -> dict[str, Any]:
+def _environment_dict(one: OnOne) -> dict[str, Any]:
     return {
         "env": one.env,
         "scale": None if one.scale is None else [one.scale.low, one.scale.high],
@@ -140,11 +140,11 @@ def _plain(one: OnOne) -> dict[str, Any]:
             }
             for row in one.rows
         ],
-        "pairs": [_plain_pair(pair) for pair in one.pairs],
+        "pairs": [_pair_dict(pair) for pair in one.pairs],
     }  # fmt: skip
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
+def _pair_dict(pair: Pair) -> dict[str, Any]:
     found = {"a": pair.a, "b": pair.b, "probability": pair.probability.value,
              "low": pair.probability.low, "high": pair.probability.high}  # fmt: skip
     if pair.p_value is not None:
@@ -152,13 +152,13 @@ def _plain_pair(pair: Pair) -> dict[str, Any]:
     return found
 
 
-def _plain_overall(overall: OverAll) -> dict[str, Any]:
+def _overall_dict(overall: OverAll) -> dict[str, Any]:
     return {
         "envs": list(overall.envs),
         "entries": [
             {"label": label, **{name: estimate._asdict() for name, estimate in row.items()}}
             for label, row in overall.rows.items()
         ],
-        "pairs": [_plain_pair(pair) for pair in overall.pairs],
+        "pairs": [_pair_dict(pair) for pair in overall.pairs],
         "profiles": {label: asdict(profile) for label, profile in overall.profiles.items()},
     }

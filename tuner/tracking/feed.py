@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rltune.common.plain import scalar
+
 QUEUE = 10_000  # rows that may wait; more are dropped
 AFTERWARDS = {"wandb": "; its files are kept; send them with `wandb sync` later"}
 
@@ -92,7 +94,7 @@ class Feed:
         try:
             with self._process.stdin as pipe:
                 while (message := self._queue.get()) is not None:
-                    pipe.write(json.dumps(message, default=_plain).encode() + b"\n")
+                    pipe.write(json.dumps(message, default=scalar).encode() + b"\n")
                     if self._queue.empty():
                         pipe.flush()
         except OSError:  # nobody listens any more: see _listen
@@ -113,10 +115,6 @@ class Feed:
                 f"{self._backend} has failed (see {self._folder.name}/tracking.log); "
                 "going on without it."
             )
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _no_link(path: str, flags: int) -> int:
