@@ -13,7 +13,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
     from rltune.cluster import session
     from rltune.cluster.capacity import Room
     from rltune.execution import tune
-    from rltune.execution.messages import PAYLOAD, TASK, Failure
+    from rltune.execution.messages import PAYLOAD, TASK, JobFailure
     from rltune.execution.trainable import AgentTrainable
 
     def run_jobs(source: Any, *args: Any, **kwargs: Any) -> None:
@@ -27,7 +27,7 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                     result = worker.step()[PAYLOAD]
                 except Exception as error:
                     result = tune._explained(error, error, "", "")
-                if isinstance(result, Failure):
+                if isinstance(result, JobFailure):
                     source.on_failure(task["job"], result)
                     break
                 if source.on_result(task["job"], result) or source.should_stop():

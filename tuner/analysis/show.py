@@ -52,9 +52,9 @@ def show(
         return
     console = console or make_console(plain)
     if summary.kind == "train":
-        _Training(summary, console).show()
+        _TrainingPage(summary, console).show()
     else:
-        _Search(summary, console).show()
+        _SearchPage(summary, console).show()
 
 
 def show_learning_front(
@@ -119,7 +119,7 @@ class _Page(Sheet):
         self.line(table)
 
 
-class _Search(_Page):
+class _SearchPage(_Page):
     def show(self) -> None:
         summary, spec = self.summary, self.summary.spec
         budget = f"{count(spec.get('budget', 0))} env-steps a trial"
@@ -302,7 +302,7 @@ class _Search(_Page):
             self.commands(commands)
 
 
-class _Training(_Page):
+class _TrainingPage(_Page):
     def show(self) -> None:
         summary, spec, history = self.summary, self.summary.spec, self.summary.history
         total = int(spec.get("total_timesteps", 0))

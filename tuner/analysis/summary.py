@@ -34,7 +34,7 @@ ENDED = ("COMPLETE", "PRUNED", "FAIL")
 
 
 @dataclass(frozen=True)
-class Cost:
+class SearchCost:
     """What a run took: env_steps, seconds of training summed over trials, seconds on the clock."""
 
     env_steps: int
@@ -43,7 +43,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Failure:
+class TrialsByReason:
     """A reason, and the trials that it ended."""
 
     reason: str
@@ -143,10 +143,10 @@ class Summary:
         return self.run.history()
 
     @cached_property
-    def cost(self) -> Cost:
+    def cost(self) -> SearchCost:
         """Return what the run took, re-trainings included."""
         if not len(self.history):
-            return Cost(0, 0.0, 0.0)
+            return SearchCost(0, 0.0, 0.0)
         runs = self.history.groupby(["trial", "seed"])[["env_steps", "time"]].max()
         stamps = self.history["timestamp"]
         started = min(float(stamps.min()), self.trials["started"].min())
@@ -155,7 +155,7 @@ class Summary:
         for begin, end in pairwise([*begins, math.inf]):
             session = stamps[(stamps >= begin) & (stamps < end)]
             clock += float(session.max()) - begin if len(session) else 0.0
-        return Cost(int(runs["env_steps"].sum()), float(runs["time"].sum()), clock)
+        return SearchCost(int(runs["env_steps"].sum()), float(runs["time"].sum()), clock)
 
     @property
     def _resumed(self) -> list[float]:
@@ -269,12 +269,12 @@ class Summary:
         return dict(sorted(Counter(places.tolist()).items()))
 
     @cached_property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[TrialsByReason]:
         """Return why trials failed, the most frequent reason first."""
         return _by_reason(self.trials[self.trials["state"] == "FAIL"])
 
     @cached_property
-    def ruled_out(self) -> list[Failure]:
+    def ruled_out(self) -> list[TrialsByReason]:
         """Return what stop rules, or people, stopped early, the most frequent reason first."""
         from rltune.study.reasons import BY_HAND, STATES
 
@@ -330,12 +330,12 @@ def _check_spec(kind: str, spec: dict[str, Any]) -> None:
             )
 
 
-def _by_reason(trials: pd.DataFrame) -> list[Failure]:
+def _by_reason(trials: pd.DataFrame) -> list[TrialsByReason]:
     """Return the reasons of the trials, the most frequent one first."""
     groups: dict[str, list[int]] = {}
     for trial, reason in zip(trials["trial"], trials["reason"], strict=True):
         groups.setdefault(str(reason) if reason else "no reason is known", []).append(trial)
-    found = [Failure(reason, tuple(map(int, group))) for reason, group in groups.items()]
+    found = [TrialsByReason(reason, tuple(map(int, group))) for reason, group in groups.items()]
     return sorted(found, key=lambda one: -len(one.trials))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class FrontMember:
     """A configuration of the front, or one that it is compared with.
 
     Attributes:
@@ -69,13 +69,13 @@ class Front:
     """All members, the best in the first objective first; `best` is the first on the front."""
 
     goals: tuple[Goal, ...]
-    members: tuple[Member, ...]
+    members: tuple[FrontMember, ...]
     tested: bool
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Member | None:
+    def best(self) -> FrontMember | None:
         """The member with the highest first objective; the others decide between equals.
 
         None where every one diverged.
@@ -107,7 +107,7 @@ class Front:
     def from_dict(cls, data: Mapping[str, Any]) -> Front:
         """Read what `to_dict` wrote."""
         members = [
-            Member(
+            FrontMember(
                 **{key: one[key] for key in ("trial", "config", "tuning", "on_front", "command")},
                 origins=tuple(one["origins"]),
                 dominated_by=tuple(one["dominated_by"]),
@@ -172,7 +172,9 @@ def make_front(
         members = [_tested(one, by_number[one.trial], goals, others) for one in tested]
     else:
         members = [
-            Member(trial=t.number, origins=t.origins, config=t.config, tuning=_tuning(t, goals))
+            FrontMember(
+                trial=t.number, origins=t.origins, config=t.config, tuning=_tuning(t, goals)
+            )
             for t in pareto_front(trials, [goal.minimize for goal in goals])
         ]
     members = [_with_command(one, spec, defaults) for one in _compared(members, goals)]
@@ -213,7 +215,7 @@ def _tested(
     record: TrialRecord,
     goals: Sequence[Goal],
     others: Mapping[tuple[int, int], tuple[float, ...]],
-) -> Member:
+) -> FrontMember:
     worst = tuple(math.inf if goal.minimize else -math.inf for goal in goals)
     rows = {
         seed: (first, *others[one.trial, seed])
@@ -226,7 +228,7 @@ def _tested(
         for i, goal in enumerate(goals)
     }
     estimates = {name: _estimate(list(column.values())) for name, column in scores.items()}
-    return Member(
+    return FrontMember(
         trial=one.trial,
         origins=one.origins,
         config=one.config,
@@ -246,7 +248,7 @@ def _tuning(record: TrialRecord, goals: Sequence[Goal]) -> dict[str, float]:
     return {goal.name: value for goal, value in zip(goals, record.values, strict=True)}
 
 
-def _compared(members: Sequence[Member], goals: Sequence[Goal]) -> list[Member]:
+def _compared(members: Sequence[FrontMember], goals: Sequence[Goal]) -> list[FrontMember]:
     """Return the members in order, each knowing whether it is on the front or surely dominated."""
     minimize = [goal.minimize for goal in goals]
     points = [one.values() for one in members]
@@ -258,11 +260,13 @@ def _compared(members: Sequence[Member], goals: Sequence[Goal]) -> list[Member]:
         one = members[index]
         better = [two.trial for two in members if surely_dominates(two, one, goals, threshold)]
         values = {**vars(one), "on_front": index in best, "dominated_by": tuple(better)}
-        found.append(Member(**values))
+        found.append(FrontMember(**values))
     return found
 
 
-def surely_dominates(a: Member, b: Member, goals: Sequence[Goal], threshold: float) -> bool:
+def surely_dominates(
+    a: FrontMember, b: FrontMember, goals: Sequence[Goal], threshold: float
+) -> bool:
     """Whether `a` is better beyond chance wherever the two differ at all, and somewhere so.
 
     Every objective is tested by itself, at the same threshold: all tests have to pass, so their
@@ -280,16 +284,16 @@ def surely_dominates(a: Member, b: Member, goals: Sequence[Goal], threshold: flo
     return bool(passed) and all(passed)
 
 
-def _with_command(one: Member, spec: SearchSpec, defaults: Mapping[str, Any]) -> Member:
+def _with_command(one: FrontMember, spec: SearchSpec, defaults: Mapping[str, Any]) -> FrontMember:
     command = retrain_command(
         spec.agent, spec.env, spec.budget, one.config, defaults, seed_of(one, spec),
         env_kwargs=spec.env_kwargs, controls=spec.controls, evaluation=spec.evaluation,
         weights=spec.weights,
     )  # fmt: skip
-    return Member(**{**vars(one), "command": command})
+    return FrontMember(**{**vars(one), "command": command})
 
 
-def seed_of(one: Member, spec: SearchSpec) -> int:
+def seed_of(one: FrontMember, spec: SearchSpec) -> int:
     """Return the seed of its best training: a test seed where it was tested."""
     if not one.scores:
         return spec.tune_seed
@@ -297,7 +301,7 @@ def seed_of(one: Member, spec: SearchSpec) -> int:
     return max(first, key=lambda seed: first[seed])
 
 
-def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[str]:
+def _sentences(members: Sequence[FrontMember], tested: bool, n_goals: int) -> list[str]:
     if not members:
         return ["No trial has run its whole budget, so there is no front."]
     best = [one for one in members if one.on_front]

@@ -13,7 +13,14 @@ import numpy as np
 from rltune.agents.envs.suite import Scale, known_scale, parse_suite
 from rltune.agents.errors import UserError
 from rltune.comparing.entries import Entry, Runs, collect
-from rltune.comparing.model import ComparisonData, OnOne, OverAll, Pair, Row, normalised
+from rltune.comparing.model import (
+    ComparisonData,
+    EntryResult,
+    EnvironmentResult,
+    OverallResult,
+    Pair,
+    normalised,
+)
 from rltune.comparing.trainings import EVALUATION
 from rltune.objectives.metrics import DEFAULT, parse_objective
 from rltune.stats.aggregates import (
@@ -147,7 +154,7 @@ def _scales(
 
 def _on_one(
     env: str, entries: Sequence[Entry], scale: Scale | None, objective: str, until: float | None
-) -> OnOne:
+) -> EnvironmentResult:
     rows = []
     for entry in entries:
         scores = entry.scores(objective, until)
@@ -156,7 +163,7 @@ def _on_one(
         )
         reached = [int(min(one.reached, until or math.inf)) for one in entry.trainings]
         rows.append(
-            Row(
+            EntryResult(
                 entry=entry,
                 scores=tuple(scores),
                 iqm=Estimate(iqm(scores), *bootstrap_interval(scores)),
@@ -179,10 +186,10 @@ def _on_one(
         level = min(significance(len(compared)), 2 * significance(finalists - 1))
         surely = difference(a.scores, b.scores, level / 2)[1]
         pairs.append(Pair(a=a.label, b=b.label, probability=wins, p_value=p, surely=surely))
-    return OnOne(env=env, scale=scale, rows=tuple(rows), pairs=tuple(pairs))
+    return EnvironmentResult(env=env, scale=scale, rows=tuple(rows), pairs=tuple(pairs))
 
 
-def _over_all(environments: Sequence[OnOne]) -> OverAll | None:
+def _over_all(environments: Sequence[EnvironmentResult]) -> OverallResult | None:
     """Compare over the environments that all labels have and of which the scale is known."""
     labels = dict.fromkeys(row.label for one in environments for row in one.rows)
     common = [
@@ -205,7 +212,7 @@ def _over_all(environments: Sequence[OnOne]) -> OverAll | None:
     )
     flat = [v for mine in scores.values() for one in mine for v in one if math.isfinite(v)]
     tau = np.linspace(min([0.0, *flat]), max([1.0, *flat]), PROFILE_POINTS)
-    return OverAll(
+    return OverallResult(
         envs=tuple(one.env for one in common),
         rows={label: rows[label] for label in order},
         pairs=tuple(

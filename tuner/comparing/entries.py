@@ -12,7 +12,7 @@ from rltune.agents.errors import UserError
 from rltune.common.formats import plural, settings
 from rltune.comparing.own_runs import read_run
 from rltune.comparing.sb3_logs import holds_logs, read_logs
-from rltune.comparing.trainings import EVALUATION, Training
+from rltune.comparing.trainings import EVALUATION, TrainingRecord
 from rltune.runs.directory import find_run
 
 MOST_NAMED = 3  # hyperparameters that tell agents apart by a label
@@ -28,7 +28,7 @@ class Entry:
 
     label: str
     env: str
-    trainings: tuple[Training, ...]
+    trainings: tuple[TrainingRecord, ...]
 
     def scores(self, objective: str, until: float | None = None) -> list[float]:
         """Return the score of each; -inf for one that diverged."""
@@ -49,7 +49,7 @@ def collect(
     Raises:
         UserError: something isn't there, is damaged, or has no such metric.
     """
-    labelled: list[tuple[str | None, Training]] = []
+    labelled: list[tuple[str | None, TrainingRecord]] = []
     for label, path in _paths(runs):
         labelled += [(label, one) for one in read(path, metric, env=env, defaults=defaults)]
     if not labelled:
@@ -59,7 +59,7 @@ def collect(
 
 def read(
     path: Place, metric: str = EVALUATION, *, env: str | None = None, defaults: bool = False
-) -> list[Training]:
+) -> list[TrainingRecord]:
     """Return the trainings of a run, of a folder of runs, or of Stable-Baselines3's logs."""
     place = find_run(path)
     if (place / "run.yaml").exists():
@@ -97,9 +97,11 @@ def _parsed(text: Place) -> tuple[str | None, Place]:
     return label.strip(), path
 
 
-def _grouped(labelled: Sequence[tuple[str | None, Training]]) -> tuple[list[Entry], list[str]]:
+def _grouped(
+    labelled: Sequence[tuple[str | None, TrainingRecord]],
+) -> tuple[list[Entry], list[str]]:
     names = _names([one for label, one in labelled if label is None])
-    groups: dict[tuple[str, str], dict[object, Training]] = {}
+    groups: dict[tuple[str, str], dict[object, TrainingRecord]] = {}
     repeats: dict[str, int] = {}
     for given, one in labelled:
         label = given or names[one.agent, one.variant]
@@ -116,7 +118,7 @@ def _grouped(labelled: Sequence[tuple[str | None, Training]]) -> tuple[list[Entr
     return entries, remarks
 
 
-def _names(trainings: Sequence[Training]) -> dict[tuple[str, str], str]:
+def _names(trainings: Sequence[TrainingRecord]) -> dict[tuple[str, str], str]:
     """Return a label for each agent and variant.
 
     Trainings of an agent are seeds of one entry, unless there are several variants of it on the
@@ -136,7 +138,7 @@ def _names(trainings: Sequence[Training]) -> dict[tuple[str, str], str]:
     return names
 
 
-def _told_apart(one: Training, others: Sequence[Training]) -> str:
+def _told_apart(one: TrainingRecord, others: Sequence[TrainingRecord]) -> str:
     """Return the agent with the hyperparameters by which it differs, or with its run's name."""
     if one.agent.endswith(" tuned"):
         return one.name

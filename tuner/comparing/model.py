@@ -19,7 +19,7 @@ from rltune.stats.estimates import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class EntryResult:
     """An entry on one environment; a score of -inf is a training that diverged."""
 
     entry: Entry
@@ -48,17 +48,17 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnOne:
+class EnvironmentResult:
     """The comparison on one environment, the best first."""
 
     env: str
     scale: Scale | None
-    rows: tuple[Row, ...]
+    rows: tuple[EntryResult, ...]
     pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverAll:
+class OverallResult:
     """The comparison over environments, of normalised scores, the best first."""
 
     envs: tuple[str, ...]
@@ -82,8 +82,8 @@ class ComparisonData:
     metric: str
     objective: str
     until: float | None
-    environments: tuple[OnOne, ...]
-    overall: OverAll | None
+    environments: tuple[EnvironmentResult, ...]
+    overall: OverallResult | None
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -117,7 +117,7 @@ def normalised(scores: Sequence[float], scale: Scale) -> list[float]:
     return [scale.score(one) if math.isfinite(one) else -math.inf for one in scores]
 
 
-def _environment_dict(one: OnOne) -> dict[str, Any]:
+def _environment_dict(one: EnvironmentResult) -> dict[str, Any]:
     return {
         "env": one.env,
         "scale": None if one.scale is None else [one.scale.low, one.scale.high],
@@ -152,7 +152,7 @@ def _pair_dict(pair: Pair) -> dict[str, Any]:
     return found
 
 
-def _overall_dict(overall: OverAll) -> dict[str, Any]:
+def _overall_dict(overall: OverallResult) -> dict[str, Any]:
     return {
         "envs": list(overall.envs),
         "entries": [

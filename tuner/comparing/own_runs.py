@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.envs.suite import Scale, is_suite, parse_suite
 from rltune.agents.errors import UserError
 from rltune.analysis.summary import Summary
-from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
+from rltune.comparing.trainings import EVALUATION, Curve, TrainingRecord, canonical, env_name
 from rltune.objectives.metrics import DEFAULT, METRIC
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
@@ -30,7 +30,9 @@ class _Tested:
     finalists: int
 
 
-def read_run(path: Path, metric: str = EVALUATION, *, defaults: bool = False) -> list[Training]:
+def read_run(
+    path: Path, metric: str = EVALUATION, *, defaults: bool = False
+) -> list[TrainingRecord]:
     """Return the trainings of a run directory.
 
     Args:
@@ -49,7 +51,7 @@ def read_run(path: Path, metric: str = EVALUATION, *, defaults: bool = False) ->
     return _retrainings(summary, metric, defaults=defaults)
 
 
-def _trainings(summary: Summary, metric: str) -> list[Training]:
+def _trainings(summary: Summary, metric: str) -> list[TrainingRecord]:
     spec, rows = summary.spec, summary.history
     broken = "diverged" in rows and bool((rows["diverged"] > 0).any())
     config = _whole(spec.get("config") or {}, spec.get("schedule"), spec.get("weights"))
@@ -59,7 +61,7 @@ def _trainings(summary: Summary, metric: str) -> list[Training]:
     return list(_legs(summary, rows, metric, about))
 
 
-def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[Training]:
+def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[TrainingRecord]:
     spec, path = summary.spec, summary.path
     winner, standard = _tested(summary)
     if winner is None or not winner.scores:
@@ -127,7 +129,7 @@ def _whole(config: Mapping[str, Any], schedule: object, weights: object) -> dict
 
 def _legs(
     summary: Summary, rows: pd.DataFrame, metric: str, about: Mapping[str, Any]
-) -> Iterator[Training]:
+) -> Iterator[TrainingRecord]:
     """Yield the training of these rows; of several environments at once, one on each."""
     spec, name = summary.spec, summary.run.name
     env = str(spec["env"])
@@ -153,7 +155,7 @@ def _legs(
         planned = about["planned"]
         more = {**about, "planned": planned and planned // share}
         reached = int(rows["env_steps"].max()) // share if len(rows) else 0
-        yield Training(
+        yield TrainingRecord(
             name=name, source=summary.path, env=place, scale=scale, curve=curve, metric=metric,
             reached=reached, **more,
         )  # fmt: skip

@@ -7,8 +7,8 @@ import math
 from rltune.common.formats import interval, plural, points, score
 from rltune.comparing import text
 from rltune.comparing.figures import charts
-from rltune.comparing.model import ComparisonData, OnOne, OverAll
-from rltune.reporting.page import Column, Page, Row, Table
+from rltune.comparing.model import ComparisonData, EnvironmentResult, OverallResult
+from rltune.reporting.page import Page, Table, TableColumn, TableRow
 from rltune.stats.aggregates import STATISTICS
 from rltune.stats.estimates import significance
 
@@ -34,7 +34,7 @@ def page_of(found: ComparisonData, axis: str = "env_steps") -> Page:
     )  # fmt: skip
 
 
-def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
+def scores_table(one: EnvironmentResult, number: int = 0, *, narrow: bool = False) -> Table:
     """Return a row per entry, the best first; ``narrow`` leaves the worst score out."""
     rows = []
     for row in one.rows:
@@ -59,22 +59,22 @@ def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
     return Table(
         f"scores-{number}",
         one.env,
-        [Column(name, number=bool(name)) for name in names],
-        [Row([cells[name] for name in names]) for cells in rows],
+        [TableColumn(name, number=bool(name)) for name in names],
+        [TableRow([cells[name] for name in names]) for cells in rows],
         note,
     )
 
 
-def overall_table(overall: OverAll, found: ComparisonData) -> Table:
+def overall_table(overall: OverallResult, found: ComparisonData) -> Table:
     """Return the aggregates, a row per statistic and label."""
-    columns = [Column("", number=False), Column("", number=False), Column("value"),
-               Column("95 % interval")]  # fmt: skip
+    columns = [TableColumn("", number=False), TableColumn("", number=False), TableColumn("value"),
+               TableColumn("95 % interval")]  # fmt: skip
     rows = []
     for name in STATISTICS:
         for number, (label, row) in enumerate(overall.rows.items()):
             one = row[name]
             ends = f"{share(one.low)} to {share(one.high)}" if interval(one.low, one.high) else ""
-            rows.append(Row([name if number == 0 else "", label, share(one.value), ends]))
+            rows.append(TableRow([name if number == 0 else "", label, share(one.value), ends]))
     scales = [str(one.scale) for one in found.environments if one.env in overall.envs]
     note = f"Normalised scores; the returns that count as 0 and as 1: {', '.join(scales)}. The "
     note += "optimality gap is what is missing to 1: the lower the better."
@@ -93,7 +93,7 @@ def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
     if not any(pairs for _, pairs in groups):
         return None
     rows = [
-        Row(
+        TableRow(
             [
                 env,
                 f"{one.a} > {one.b}",
@@ -106,9 +106,9 @@ def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
         for env, pairs in groups
         for one in pairs
     ]
-    columns = [Column("environment", number=False), Column("", number=False),
-               Column("probability"), Column("95 % interval"), Column("p"),
-               Column("", number=False)]  # fmt: skip
+    columns = [TableColumn("environment", number=False), TableColumn("", number=False),
+               TableColumn("probability"), TableColumn("95 % interval"), TableColumn("p"),
+               TableColumn("", number=False)]  # fmt: skip
     note = "The probability that a run of the one scores above a run of the other, ties counting "
     note += "half."
     if any(row.cells[-1] for row in rows):
@@ -117,20 +117,21 @@ def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
         note += f" Beyond chance: below {significance(most):.2g}"
         note += ", 5 % for all pairs together." if most > 1 else "."
     else:
-        rows, columns = [Row(row.cells[:4]) for row in rows], columns[:4]
+        rows, columns = [TableRow(row.cells[:4]) for row in rows], columns[:4]
     if len(groups) == 1:
-        rows, columns = [Row(row.cells[1:]) for row in rows], columns[1:]
+        rows, columns = [TableRow(row.cells[1:]) for row in rows], columns[1:]
     return Table("pairs", "Probability of improvement", columns, rows, note)
 
 
 def trainings_table(found: ComparisonData) -> Table:
     """Return a row per training."""
-    columns = [Column("entry", number=False), Column("environment", number=False),
-               Column("training", number=False), Column("seed"), Column("score"),
-               Column("env_steps")]  # fmt: skip
+    columns = [TableColumn("entry", number=False), TableColumn("environment", number=False),
+               TableColumn("training", number=False), TableColumn("seed"), TableColumn("score"),
+               TableColumn("env_steps")]  # fmt: skip
     rows = [
-        Row([row.label, one.env, training.name, "" if training.seed is None else str(training.seed),
-             score(value), f"{training.reached:,}"])
+        TableRow([row.label, one.env, training.name,
+                  "" if training.seed is None else str(training.seed),
+                  score(value), f"{training.reached:,}"])
         for one in found.environments
         for row in one.rows
         for training, value in zip(row.entry.trainings, row.scores, strict=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from rltune.agents.errors import UserError
 from rltune.comparing.entries import Entry
-from rltune.comparing.trainings import EVALUATION, TRAINING, Curve, Training
+from rltune.comparing.trainings import EVALUATION, TRAINING, Curve, TrainingRecord
 
 LABEL = "random actions"
 EPISODES = 20
@@ -56,11 +56,11 @@ def _is_gymnasiums(env: str) -> bool:
     return spec is not None and str(spec.entry_point).startswith("gymnasium.")
 
 
-def _played(env: str, seed: int, end: int, metric: str) -> Training:
+def _played(env: str, seed: int, end: int, metric: str) -> TrainingRecord:
     from rltune.agents.loop.random_agent import RandomAgent
 
     value = RandomAgent(env).evaluate(EPISODES, seed).mean
-    return Training(
+    return TrainingRecord(
         name=LABEL,
         source=Path(LABEL),
         agent=LABEL,

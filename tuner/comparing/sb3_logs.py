@@ -26,7 +26,7 @@ from rltune.comparing.trainings import (
     TRAINING,
     Array,
     Curve,
-    Training,
+    TrainingRecord,
     canonical,
     env_name,
 )
@@ -57,7 +57,7 @@ def holds_logs(path: Path) -> bool:
     return next(_folders(path), None) is not None
 
 
-def read_logs(path: Path, metric: str = EVALUATION, env: str | None = None) -> list[Training]:
+def read_logs(path: Path, metric: str = EVALUATION, env: str | None = None) -> list[TrainingRecord]:
     """Return all trainings below a folder, or that of one file.
 
     Args:
@@ -111,7 +111,7 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 # -------------------------------------------------------------------------------- what they say
 
 
-def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None) -> Training:
+def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None) -> TrainingRecord:
     evaluations = next((one for one in files if one.suffix == ".npz"), None)
     monitors = [one for one in files if one.name.endswith(MONITOR)]
     episodes = _episodes(monitors) if monitors else None
@@ -143,7 +143,7 @@ def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None)
     kept = {key: value for key, value in config.items() if key != "n_timesteps"}
     seed = args.get("seed")
     own_name = len(files) == 1 and files[0].name not in (MONITOR, EVALUATIONS)
-    return Training(
+    return TrainingRecord(
         name=files[0].name.removesuffix(f".{MONITOR}") if own_name else folder.name,
         source=files[0] if len(files) == 1 else folder,
         agent=f"sb3 {algorithm}",
@@ -182,27 +182,27 @@ def _environment(folder: Path) -> str | None:
     return inside[0] if inside else match[1] if match else None
 
 
-class _Loader(yaml.SafeLoader):
+class _ZooLoader(yaml.SafeLoader):
     """YAML with rl-zoo3's OrderedDicts and tuples, and no other Python object."""
 
 
-def _ordered(loader: _Loader, node: yaml.SequenceNode) -> dict[str, Any]:
+def _ordered(loader: _ZooLoader, node: yaml.SequenceNode) -> dict[str, Any]:
     pairs = loader.construct_sequence(node, deep=True)
     return dict(pairs[0]) if pairs else {}
 
 
-def _as_list(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
+def _as_list(loader: _ZooLoader, node: yaml.SequenceNode) -> list[Any]:
     return list(loader.construct_sequence(node, deep=True))
 
 
-def _as_text(loader: _Loader, suffix: str, node: yaml.Node) -> str:
+def _as_text(loader: _ZooLoader, suffix: str, node: yaml.Node) -> str:
     return suffix
 
 
 _PYTHON = "tag:yaml.org,2002:python/"
-_Loader.add_constructor(f"{_PYTHON}object/apply:collections.OrderedDict", _ordered)
-_Loader.add_constructor(f"{_PYTHON}tuple", _as_list)
-_Loader.add_multi_constructor(_PYTHON, _as_text)
+_ZooLoader.add_constructor(f"{_PYTHON}object/apply:collections.OrderedDict", _ordered)
+_ZooLoader.add_constructor(f"{_PYTHON}tuple", _as_list)
+_ZooLoader.add_multi_constructor(_PYTHON, _as_text)
 
 
 def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,7 +210,7 @@ def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     found = []
     for name in ("args.yml", "config.yml"):
         files = [*folder.glob(name), *folder.glob(f"*/{name}")]
-        content = load_yaml(files[0], _Loader) if files else {}
+        content = load_yaml(files[0], _ZooLoader) if files else {}
         found.append(content if isinstance(content, dict) else {})
     return found[0], found[1]
 

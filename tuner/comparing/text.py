@@ -12,7 +12,7 @@ from rltune.objectives.metrics import describe, parse_objective
 from rltune.stats.estimates import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:
-    from rltune.comparing.model import ComparisonData, OnOne, OverAll, Row
+    from rltune.comparing.model import ComparisonData, EntryResult, EnvironmentResult, OverallResult
 
 LIKE = 0.05  # budgets that differ by less than this part are alike
 SHARE = 0.1  # and so are windows of evaluations whose begins differ by less, in parts of a training
@@ -53,7 +53,7 @@ def length(low: int, high: int) -> str:
     return f"{count(low)} to {count(high)}"
 
 
-def _over_all(overall: OverAll) -> list[str]:
+def _over_all(overall: OverallResult) -> list[str]:
     best, *others = overall.rows
     found = overall.rows[best]["IQM"]
     ends = interval(found.low, found.high)
@@ -73,7 +73,7 @@ def _over_all(overall: OverAll) -> list[str]:
     return lines
 
 
-def _on_one(one: OnOne) -> str:
+def _on_one(one: EnvironmentResult) -> str:
     best = one.rows[0]
     ends = interval(best.iqm.low, best.iqm.high)
     ends = f"95 % interval {ends}, " if ends else ""
@@ -128,7 +128,7 @@ def warnings(comparison: ComparisonData) -> list[str]:
     return [*found, *_environments(comparison)]
 
 
-def _seeds(one: OnOne) -> list[str]:
+def _seeds(one: EnvironmentResult) -> list[str]:
     found = []
     few = [row.label for row in one.rows if len(row.scores) < FEW_RUNS]
     if few:
@@ -156,7 +156,7 @@ def _seeds(one: OnOne) -> list[str]:
     return found
 
 
-def _budgets(one: OnOne, until: float | None) -> list[str]:
+def _budgets(one: EnvironmentResult, until: float | None) -> list[str]:
     found = []
     for row in one.rows:
         for training in row.entry.trainings:
@@ -178,7 +178,7 @@ def _budgets(one: OnOne, until: float | None) -> list[str]:
     return found
 
 
-def _windows(one: OnOne, comparison: ComparisonData) -> list[str]:
+def _windows(one: EnvironmentResult, comparison: ComparisonData) -> list[str]:
     """Say when a score averages over parts of trainings that differ much."""
     kind, n = parse_objective(comparison.objective)
     if kind != "last" or n == 1:
@@ -193,7 +193,7 @@ def _windows(one: OnOne, comparison: ComparisonData) -> list[str]:
     ]
 
 
-def _begin(row: Row, n: int, until: float | None) -> Sequence[float]:
+def _begin(row: EntryResult, n: int, until: float | None) -> Sequence[float]:
     curves = [one.curve.until(until).env_steps for one in row.entry.trainings]
     return [steps[-n:][0] / steps[-1] for steps in curves if len(steps)] or [1.0]
 

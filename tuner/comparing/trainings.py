@@ -37,7 +37,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingRecord:
     """A training of one agent on one environment with one seed.
 
     Attributes:

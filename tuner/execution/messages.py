@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 TASK = "task"
-DEPOSIT = "deposit"
+SERVER = "deposit"
 PAYLOAD = "payload"
 
 
@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """Why a job failed: one line, and the traceback where there is one."""
 
     reason: str

@@ -18,8 +18,8 @@ from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
-from rltune.execution.checkpoints import Checkpoint, deposited
-from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, Failure, Result
+from rltune.execution.checkpoints import Checkpoint, file_of_run
+from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
-        self.address = config.get(DEPOSIT)
+        self.address = config.get(SERVER)
         self.checkpoint = Checkpoint(self.task["checkpoint"], self.address)
         self.agent: Trainer | None = None
         self.state = _JobState()
@@ -94,7 +94,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
                 raise  # the next try may do better
             text = masked_text(traceback.format_exc())
             missing = isinstance(error, MissingMetricError)
-            return {PAYLOAD: Failure(f"error: {masked_text(str(error))}", text, missing)}
+            return {PAYLOAD: JobFailure(f"error: {masked_text(str(error))}", text, missing)}
 
     def _next(self) -> Result:
         """Return the next result, or the last one before a restart once more."""
@@ -138,7 +138,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             env_kwargs=task["env_kwargs"],
         )
         if task["weights"] is not None:
-            with deposited(task["weights"], self.address) as weights:
+            with file_of_run(task["weights"], self.address) as weights:
                 agent.load_weights(weights)
         return agent
 

@@ -24,8 +24,8 @@ from rltune.cluster.nodes import Nodes
 from rltune.cluster.resources import Resources
 from rltune.cluster.session import OUT_OF_MEMORY
 from rltune.common.redaction import masked_text
-from rltune.execution.checkpoints import Address, open_deposit
-from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, Failure, Result, Task
+from rltune.execution.checkpoints import ServerAddress, open_checkpoint_server
+from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result, Task
 from rltune.execution.trainable import SILENCE, AgentTrainable
 
 LISTEN_EVERY = 2.0  # seconds between looks at whose environments do not answer
@@ -56,10 +56,10 @@ class Source(Protocol):
     def on_result(self, job: str, result: Result) -> bool:
         """Take a result; return whether the job ends with it."""
 
-    def on_retry(self, job: str, failure: Failure) -> None:
+    def on_retry(self, job: str, failure: JobFailure) -> None:
         """The job failed and will be tried again from its checkpoint."""
 
-    def on_failure(self, job: str, failure: Failure) -> None:
+    def on_failure(self, job: str, failure: JobFailure) -> None:
         """The job failed for good."""
 
     def on_slots(self, slots: int) -> None:
@@ -84,7 +84,9 @@ def run_jobs(
 
     # Workers take seconds to start: all at once, where Tune would start one after the other.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(room.slots())
-    address, _actor = open_deposit(nodes.run) if nodes and not nodes.must_share else (None, None)
+    address, _actor = (
+        open_checkpoint_server(nodes.run) if nodes and not nodes.must_share else (None, None)
+    )
     here = _Here(source, _make_watch(room, nodes), address)
     with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
         _stay_here(scratch)
@@ -177,7 +179,7 @@ class _Here:
         self,
         source: Source | None = None,
         watch: Callable[[Source], None] | None = None,
-        address: Address | None = None,
+        address: ServerAddress | None = None,
     ) -> None:
         self.source = source
         self.watch = watch
@@ -243,7 +245,7 @@ def _make_searcher(here: _Here) -> Any:
             if here.call("should_stop", failing=True) or here.call("exhausted", failing=True):
                 return str(Searcher.FINISHED)
             task = here.call("next_job")
-            return None if task is None else {TASK: _travelled(task), DEPOSIT: here.address}
+            return None if task is None else {TASK: _travelled(task), SERVER: here.address}
 
         def on_trial_complete(
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -267,7 +269,7 @@ def _make_scheduler(here: _Here) -> Any:
 
         def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
             came = result[PAYLOAD]
-            if isinstance(came, Failure):  # it would fail again, so Tune must not try
+            if isinstance(came, JobFailure):  # it would fail again, so Tune must not try
                 here.call("on_failure", _job_of(trial), came)
                 return str(TrialScheduler.STOP)
             done = here.call("on_result", _job_of(trial), came, failing=True)
@@ -337,13 +339,13 @@ def _failed(here: _Here, method: str, trial: Any) -> None:
     here.call(method, _job_of(trial), _explained(error, cause, text, node))
 
 
-def _explained(error: Any, cause: Any, text: str, node: str) -> Failure:
+def _explained(error: Any, cause: Any, text: str, node: str) -> JobFailure:
     """Say in one line why a Tune trial failed, which has last been heard of on ``node``."""
     from ray import exceptions
 
     if isinstance(cause, exceptions.RayActorError):
         where = f" on {node}" if node not in ("", platform.node()) else ""
         reason = f"worker{where} died: its process was killed or crashed"
-        return Failure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
+        return JobFailure(OUT_OF_MEMORY if OUT_OF_MEMORY in str(cause) else reason, text)
     last = (str(error or text).strip().splitlines() or ["unknown"])[-1].strip()
-    return Failure(f"error: {masked_text(last)}", text)
+    return JobFailure(f"error: {masked_text(last)}", text)

@@ -24,7 +24,7 @@ REFRESH = 20  # seconds, of the page of a search that runs
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table."""
 
     name: str
@@ -33,7 +33,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table; ``won`` is the answer."""
 
     cells: Sequence[str]
@@ -46,8 +46,8 @@ class Table:
 
     id: str
     title: str
-    columns: Sequence[Column]
-    rows: Sequence[Row]
+    columns: Sequence[TableColumn]
+    rows: Sequence[TableRow]
     note: str = ""
 
     def markdown(self) -> str:
@@ -287,10 +287,10 @@ def ranking(answer: Answer) -> Table:
         ends = interval(one.low, one.high) or points(one.scores.values())
         cells = [one.label, mark, score(one.iqm), ends, score(one.worst),
                  str(len(one.scores)), score(one.objective), chance]  # fmt: skip
-        rows.append(Row(cells, won))
-    columns = [Column("finalist", number=False), Column("verdict", number=False),
-               Column("test return (IQM)"), Column("95 % interval"), Column("worst seed"),
-               Column("seeds"), Column("in the search"), Column("beats the defaults")]  # fmt: skip
+        rows.append(TableRow(cells, won))
+    columns = [TableColumn("finalist", number=False), TableColumn("verdict", number=False),
+               *map(TableColumn, ("test return (IQM)", "95 % interval", "worst seed", "seeds",
+                                  "in the search", "beats the defaults"))]  # fmt: skip
     note = "Lead not proven: that the highest one is above it can be luck. With fewer than five "
     note += "seeds the scores stand in place of an interval. The last column is the share of runs "
     note += "that score above a run of the defaults."
@@ -307,12 +307,12 @@ def front(found: Front) -> Table:
             cells.append(score(estimate.value if estimate else one.tuning.get(goal.name)))
             if found.tested:
                 cells.append(interval(estimate.low, estimate.high) if estimate else "")
-        rows.append(Row(cells, won=one is found.best))
-    columns = [Column("configuration", number=False), Column("verdict", number=False)]
+        rows.append(TableRow(cells, won=one is found.best))
+    columns = [TableColumn("configuration", number=False), TableColumn("verdict", number=False)]
     for goal in found.goals:
-        columns.append(Column(goal.name))
+        columns.append(TableColumn(goal.name))
         if found.tested:
-            columns.append(Column("95 % interval"))
+            columns.append(TableColumn("95 % interval"))
     note = "Commands for each are in best/front.yaml. "
     note += "On test seeds." if found.tested else "On tuning seeds: nothing is tested."
     return Table("front-table", "The front", columns, rows, note)
@@ -322,8 +322,8 @@ def configuration(summary: Summary) -> Table | None:
     """Return the configuration to use beside the agent's own."""
     if summary.kind == "train":
         config = summary.spec.get("config") or {}
-        rows = [Row([name, setting(value)]) for name, value in config.items()]
-        columns = [Column("name", number=False), Column("value", number=False)]
+        rows = [TableRow([name, setting(value)]) for name, value in config.items()]
+        columns = [TableColumn("name", number=False), TableColumn("value", number=False)]
         return Table("configuration", "Configuration", columns, rows)
     best = summary.answer.best if summary.answer else None
     trial = best.trial if best else summary.best and summary.best[0]
@@ -336,8 +336,8 @@ def configuration(summary: Summary) -> Table | None:
         if name in summary.searched or (own and own != setting(value)):
             space = summary.searched.get(name)
             cells = [name, setting(value), own, "" if space is None else in_words(space)]
-            rows.append(Row(cells, own not in ("", setting(value))))
-    columns = [Column(name, number=False) for name in ("name", "value", "default", "searched")]
+            rows.append(TableRow(cells, own not in ("", setting(value))))
+    columns = [TableColumn(name, number=False) for name in ("name", "value", "default", "searched")]
     title = f"Configuration of {best.label if best else f'trial {trial}'}"
     return Table("configuration", title, columns, rows, "In bold: not the agent's default.")
 
@@ -360,14 +360,14 @@ def reasons(summary: Summary) -> Table | None:
     if summary.kind == "train":
         return None
     rows = [
-        Row([what, one.reason, str(len(one.trials)), ", ".join(map(str, one.trials[:12]))])
+        TableRow([what, one.reason, str(len(one.trials)), ", ".join(map(str, one.trials[:12]))])
         for what, group in (("failed", summary.failures), ("stopped", summary.ruled_out))
         for one in group
     ]
     if not rows:
         return None
-    columns = [Column("what", number=False), Column("reason", number=False, wide=True),
-               Column("trials"), Column("which", number=False)]  # fmt: skip
+    columns = [TableColumn("what", number=False), TableColumn("reason", number=False, wide=True),
+               TableColumn("trials"), TableColumn("which", number=False)]  # fmt: skip
     return Table("reasons", "Trials that went wrong", columns, rows)
 
 
@@ -387,10 +387,11 @@ def all_trials(summary: Summary) -> Table | None:
         ]  # fmt: skip
         cells += ["" if row[f"config.{n}"] is None or row[f"config.{n}"] != row[f"config.{n}"]
                   else setting(row[f"config.{n}"]) for n in names]  # fmt: skip
-        rows.append(Row(cells))
-    columns = [Column("trial"), Column("state", number=False), Column("value"),
-               Column("env_steps"), Column("training"), Column("origin", number=False),
-               Column("reason", number=False, wide=True), *map(Column, names)]  # fmt: skip
+        rows.append(TableRow(cells))
+    columns = [TableColumn("trial"), TableColumn("state", number=False),
+               *map(TableColumn, ("value", "env_steps", "training")),
+               TableColumn("origin", number=False), TableColumn("reason", number=False, wide=True),
+               *map(TableColumn, names)]  # fmt: skip
     return Table("trials", "All trials", columns, rows)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rltune.answer.model import Finalist
-    from rltune.execution.messages import Change, Failure, Result, Task
+    from rltune.execution.messages import Change, JobFailure, Result, Task
     from rltune.planning.deadlines import TournamentTime
     from rltune.runs.directory import RunDir
     from rltune.runs.history import HistoryWriter
@@ -467,7 +467,7 @@ class Driver:
             self.leaving.pop(job, None)
         return ends
 
-    def on_retry(self, job: str, failure: Failure) -> None:
+    def on_retry(self, job: str, failure: JobFailure) -> None:
         """Note a failure that is tried again from the checkpoint."""
         if job in self.flights:
             flight = self.flights[job]
@@ -477,7 +477,7 @@ class Driver:
             reason = self.hung.pop(job, failure.reason)
             self.view.message(f"{flight.name}: {reason}; trying again")
 
-    def on_failure(self, job: str, failure: Failure) -> None:
+    def on_failure(self, job: str, failure: JobFailure) -> None:
         """Record a job that failed for good; the search goes on."""
         if failure.metric_is_missing:
             self._lacks_metric("--metric", failure.reason.removeprefix("error: "))
@@ -492,7 +492,7 @@ class Driver:
                     self._give_up_on(failure)
         self.leaving.pop(job, None)
 
-    def _give_up_on(self, failure: Failure) -> None:
+    def _give_up_on(self, failure: JobFailure) -> None:
         """End the search when all of its trials so far have raised the same, without one result."""
         trials = self.study.trials()
         failed = [trial for trial in trials if trial.state == "FAIL"]

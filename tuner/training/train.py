@@ -54,7 +54,7 @@ class _Abandoned(BaseException):
 
 
 @dataclass
-class _Progress:
+class _TrainingState:
     """The state of a training in its checkpoint, beside that of the agent."""
 
     iteration: int = 0
@@ -285,7 +285,7 @@ class _TrainingLoop:
         self.run_dir = run
         self.spec = spec
         self.agent = agent
-        self.state = _Progress(**agent.extra)
+        self.state = _TrainingState(**agent.extra)
         self.history = HistoryWriter(run)
         self.history.rewind(0, spec.seed, self.state.iteration)
         self.progress = TrainProgress(spec.total_timesteps, plain)

@@ -18,7 +18,7 @@ import pytest
 import rltune
 from matplotlib.figure import Figure
 from rltune.analysis.summary import Summary
-from rltune.answer.front import Front, Member
+from rltune.answer.front import Front, FrontMember
 from rltune.answer.model import Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.cli import main
@@ -202,7 +202,7 @@ def test_charts_show_what_the_tables_say(tmp_path: Path) -> None:
 def test_a_front_is_drawn_with_its_intervals(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     members = [
-        Member(
+        FrontMember(
             trial=trial, origins=("sampler",), config={}, tuning={}, on_front=trial != 6,
             scores={"eval_return": {100: value}, "seconds": {100: seconds}},
             estimates={"eval_return": Estimate(value, value - 9, value + 5),

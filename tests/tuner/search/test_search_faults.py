@@ -22,7 +22,7 @@ import rltune
 from ray.exceptions import AuthenticationError
 from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.cli import main
-from rltune.execution.messages import Failure
+from rltune.execution.messages import JobFailure
 from rltune.search.driver import Driver
 from searching import HERE, POPULATION, SPACE, check_history, search
 from serial import Serial
@@ -125,12 +125,12 @@ def test_who_has_not_reported_for_long_hangs(
     now += 3000  # the laptop's lid was closed
     assert driver.hanging() == []
     assert pass_by(150) == [first]  # and that once
-    driver.on_retry(first, Failure("worker died", ""))
+    driver.on_retry(first, JobFailure("worker died", ""))
     assert "hung: nothing came of it for 10:00; trying again" in driver.view.messages[-1]
     driver.longest_silence = 100.0  # then 50 minutes are too much, not 10
     assert pass_by(2800) == []
     assert pass_by(200) == [second]
-    driver.on_failure(second, Failure("worker died", ""))
+    driver.on_failure(second, JobFailure("worker died", ""))
     reasons = [trial.reason for trial in driver.study.trials()]
     assert "hung: nothing came of it for 50:00" in reasons
 

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 from rltune.analysis.importance.design import Factors
-from rltune.analysis.importance.fanova import Array, Column
+from rltune.analysis.importance.fanova import Array, DesignColumn
 from rltune.analysis.importance.response import NEVER, Process, Response, Scales, Values, normal
-from rltune.analysis.importance.rows import MIN_ACTIVE, Row, interval, share, unknown
+from rltune.analysis.importance.rows import MIN_ACTIVE, Importance, interval, share, unknown
 
 METHODS = ("fanova", "permutation", "ped-anova")
 N_PLACES = 10  # of a continuous column, where the model is asked
@@ -64,7 +64,7 @@ class Grid:
         rng: of the settings
     """
 
-    def __init__(self, columns: Sequence[Column], i: int, rng: np.random.Generator) -> None:
+    def __init__(self, columns: Sequence[DesignColumn], i: int, rng: np.random.Generator) -> None:
         edges = columns[i].edges
         if columns[i].kind == "continuous":
             edges = np.linspace(0, 1, N_PLACES + 1)
@@ -107,7 +107,7 @@ class Grid:
         return found, f[-N_SPACE:].var(0) + more
 
 
-def placed(columns: Sequence[Column], x: Array) -> Array:
+def placed(columns: Sequence[DesignColumn], x: Array) -> Array:
     """Return points with levels at their middles, and what is inactive in the middle of all."""
     found = x.copy()
     for i, column in enumerate(columns):
@@ -135,7 +135,7 @@ class ChosenTrials:
         self._response = Response(self._columns, values)
         self.notes = [HOW]
 
-    def rows(self, method: str) -> list[Row]:
+    def rows(self, method: str) -> list[Importance]:
         """Return the rows of a method, the most important parameter first."""
         place = METHODS.index(method)
         whole = 1.0
@@ -154,7 +154,7 @@ class ChosenTrials:
             low, high = min(low, value), max(high, value)
             noise = value <= floor
             rows.append(
-                Row(method, column.name, "parameter", value, low, high, floor, noise, trials)
+                Importance(method, column.name, "parameter", value, low, high, floor, noise, trials)
             )
         return sorted(rows, key=lambda row: -np.nan_to_num(row.importance, nan=-1.0))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.analysis.importance.fanova import N_CELLS, Array, Column, Design
+from rltune.analysis.importance.fanova import N_CELLS, Array, Design, DesignColumn
 from rltune.analysis.importance.response import Values
 from rltune.common.formats import plural, score
 from rltune.common.reading import reading
@@ -29,7 +29,7 @@ MAX_BUDGETS = 4  # at which the values of trials are compared
 MAX_CHOSEN = 200  # trials that a model of chosen ones learns from: its time grows with their cube
 TENFOLD = 0.46  # how far a tenth of the budget is from all of it, where a whole range is 1
 POPULATION = "in a population a trial's value is not that of its hyperparameters alone"
-Row = Mapping[str, Any]
+TrialRow = Mapping[str, Any]
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
 
@@ -72,7 +72,7 @@ def read_factors(run: RunReader, seed: int = 0) -> Factors:
 
 def factors_of(
     spec: Mapping[str, Any],
-    table: Sequence[Row],
+    table: Sequence[TrialRow],
     reports: Callable[[], Reports],
     seeds: Sequence[Array] = (),
     seed: int = 0,
@@ -156,7 +156,7 @@ def _is_chosen(spec: Mapping[str, Any], ends: Sequence[int]) -> bool:
 
 
 def _values(
-    x: Array, rows: Sequence[Row], reports: Reports, ends: Sequence[int], seed: int
+    x: Array, rows: Sequence[TrialRow], reports: Reports, ends: Sequence[int], seed: int
 ) -> Values:
     """Return the values at the budgets at which trials ended.
 
@@ -206,20 +206,20 @@ def _reports(run: RunReader) -> Reports:
         }
 
 
-def _has_value(row: Row) -> bool:
+def _has_value(row: TrialRow) -> bool:
     value = row["objective"]
     ended = row["state"] in ("COMPLETE", "PRUNED")
     return ended and value is not None and bool(np.isfinite(value))
 
 
-def _budget(row: Row) -> int:
+def _budget(row: TrialRow) -> int:
     for name in ("rung", "budget_reached"):
         if row[name] is not None and row[name] == row[name]:
             return int(row[name])
     return 0
 
 
-def _places(space: Space, row: Row) -> dict[str, float] | None:
+def _places(space: Space, row: TrialRow) -> dict[str, float] | None:
     """Return where in 0..1 the active parameters are; None: one of them is nowhere in its range.
 
     A number beyond the end of its range, as a start may have it, is at the end.
@@ -260,7 +260,7 @@ def _value(dimension: Dimension, cell: Any) -> tuple[Any] | None:
     return (int(number) if dimension.kind in ("int", "pow2") else number,)
 
 
-def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[Column]:
+def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[DesignColumn]:
     """Return a column for each dimension that the trials varied."""
     varied = {
         name
@@ -268,7 +268,7 @@ def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[Column
         if len({places[name] for places in trials if name in places}) > 1
     }
     names = [name for name in space.dimensions if name in varied]
-    columns: dict[str, Column] = {}
+    columns: dict[str, DesignColumn] = {}
     for name in space.order:  # parents before children
         if name not in varied:
             continue
@@ -281,7 +281,7 @@ def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[Column
             for k, cells in {**columns[parent].when, names.index(parent): np.array(held)}.items():
                 when[k] = when[k] & cells if k in when else cells
         when = {k: cells for k, cells in when.items() if cells.any()}
-        columns[name] = Column(name, _edges(dimension), _kind(dimension), when)
+        columns[name] = DesignColumn(name, _edges(dimension), _kind(dimension), when)
     return [columns[name] for name in names]
 
 
@@ -315,7 +315,7 @@ def _edges(dimension: Dimension) -> Array:
     return np.array([0.0, *(to_unit(distribution, one) for one in between), 1.0])
 
 
-def _seeds(run: RunReader, trials: Iterable[Row]) -> list[Array]:
+def _seeds(run: RunReader, trials: Iterable[TrialRow]) -> list[Array]:
     """Return the scores on several seeds: of the trials, or else of the tournament's finalists."""
     groups = [_list(row.get("seed_objectives")) for row in trials]
     if not any(len(group) > 1 for group in groups):

@@ -34,7 +34,7 @@ N_REFERENCE = 2048  # points of the space that the model's variance is taken fro
 
 
 @dataclass(frozen=True)
-class Column:
+class DesignColumn:
     """One factor of the design on 0..1, where every stretch is as probable as it is long.
 
     Attributes:
@@ -98,7 +98,7 @@ class Design:
         active: shape (n, d)
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[DesignColumn]
     x: Array
     y: Array
     active: NDArray[np.bool_]

@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.errors import unknown as unknown_name
 from rltune.analysis.importance.chosen_trials import ChosenTrials
 from rltune.analysis.importance.design import Factors, read_factors
-from rltune.analysis.importance.rows import Row, unknown
+from rltune.analysis.importance.rows import Importance, unknown
 from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.common.formats import plural
 from rltune.runs.reader import RunReader, read_run
@@ -83,7 +83,7 @@ def judge(
     """Return the table of `importances` for what was varied."""
     notes, design = list(factors.notes), factors.design
     why_not = factors.why_not or _why_not(factors)
-    rows: list[Row] = []
+    rows: list[Importance] = []
     if why_not:
         notes.append(f"Nothing is claimed: {why_not}.")
         trials = design.active.sum(axis=0).tolist()
@@ -125,7 +125,7 @@ def _why_not(factors: Factors) -> str:
     return "all values are the same" if design.y.max() == design.y.min() else ""
 
 
-def needs(rows: Iterable[Row], trials: int) -> str:
+def needs(rows: Iterable[Importance], trials: int) -> str:
     """Say about how many trials it takes to find a small share; empty without an importance.
 
     A floor falls as the number of trials grows. A parameter is above it in nine of ten searches

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.analysis.importance.fanova import Array, Column
+from rltune.analysis.importance.fanova import Array, DesignColumn
 
 MAX_STEPS = 20  # of the optimiser of the length scales
 NEVER = np.inf  # the length scale of a column without influence
@@ -70,7 +70,7 @@ class Response:
         values: of the trials
     """
 
-    def __init__(self, columns: Sequence[Column], values: Values) -> None:
+    def __init__(self, columns: Sequence[DesignColumn], values: Values) -> None:
         self.columns, self.values = columns, values
         _, rung = np.unique(values.budget, return_inverse=True)
         self.means = np.eye(int(rung.max()) + 1)[rung]

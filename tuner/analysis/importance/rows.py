@@ -11,7 +11,7 @@ MIN_ACTIVE = 10  # trials that have a conditional parameter; fewer say nothing a
 
 
 @dataclass(frozen=True)
-class Row:
+class Importance:
     """A row of the table; see `importances`."""
 
     method: str
@@ -25,10 +25,10 @@ class Row:
     trials: int
 
 
-def unknown(method: str, parameter: str, trials: int) -> Row:
+def unknown(method: str, parameter: str, trials: int) -> Importance:
     """Return the row of a parameter of which nothing can be said."""
     nan = float("nan")
-    return Row(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
+    return Importance(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
 
 
 def interval(samples: Array) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import numpy as np
 from rltune.analysis.importance.design import Factors
 from rltune.analysis.importance.fanova import Array, Design, Effect, Forest, effect
 from rltune.analysis.importance.ped_anova import Divergence
-from rltune.analysis.importance.rows import MIN_ACTIVE, Row, interval, share, unknown
+from rltune.analysis.importance.rows import MIN_ACTIVE, Importance, interval, share, unknown
 
 SHUFFLES = 30  # a parameter without influence exceeds them all in 1 of 31 searches
 PED_SAMPLES = 100  # of its bootstrap at most; an evaluation takes milliseconds
@@ -43,7 +43,7 @@ class ShuffledTrials:
         some = max(count, 1)
         self._samples = rng.multinomial(count, np.full(some, 1 / some), samples) / some
 
-    def rows(self, method: str) -> Iterator[Row]:
+    def rows(self, method: str) -> Iterator[Importance]:
         """Return the rows of a method, the most important parameter first."""
         single = {
             "fanova": self._fanova,
@@ -64,12 +64,12 @@ class ShuffledTrials:
     def _trials(self, *columns: int) -> int:
         return int(self._design.active[:, list(columns)].all(axis=1).sum())
 
-    def _row(self, method: str, i: int, value: float, samples: Array, floor: float) -> Row:
+    def _row(self, method: str, i: int, value: float, samples: Array, floor: float) -> Importance:
         low, high = interval(samples)
         value, floor = share(value), share(floor)
         name = self._columns[i].name
         trials, noise = self._trials(i), value <= floor
-        return Row(method, name, "parameter", value, low, high, floor, noise, trials)
+        return Importance(method, name, "parameter", value, low, high, floor, noise, trials)
 
     # The methods
 
@@ -86,18 +86,18 @@ class ShuffledTrials:
         products = self._effects[i].products
         return float((products**2).sum() * self._effects[i].share / self._forest.variance)
 
-    def _fanova(self, i: int) -> Row:
+    def _fanova(self, i: int) -> Importance:
         floor = max(shuffle.variance for shuffle in self._shuffled[i])
         return self._row("fanova", i, *self.fanova(i), floor / self._total)
 
-    def _permutation(self, i: int) -> Row:
+    def _permutation(self, i: int) -> Importance:
         # A loss is twice the variance that the model gives to the column and its interactions.
         losses, floor = self._losses[i], max(shuffle.loss for shuffle in self._shuffled[i])
         samples = self._samples @ losses / (2 * self._totals)
         value, floor = losses.mean() / (2 * self._total), floor / (2 * self._total)
         return self._row("permutation", i, value, samples, floor)
 
-    def _ped_anova(self, i: int) -> Row:
+    def _ped_anova(self, i: int) -> Importance:
         found, resampled, floors = self._divergences
         total = max(found.sum(), 1e-12)
         totals = np.maximum(resampled.sum(axis=1), 1e-12)
@@ -106,7 +106,7 @@ class ShuffledTrials:
         samples = samples - np.median(samples) + found[i] / total
         return self._row("ped-anova", i, found[i] / total, samples, floors[i] / total)
 
-    def _pairs(self) -> Iterator[Row]:
+    def _pairs(self) -> Iterator[Importance]:
         pairs = {pair: effect(self._forest, *pair) for pair in self._candidates}
         strongest = sorted(pairs, key=lambda pair: -pairs[pair].variance)[:N_PAIRS]
         for pair in strongest:
@@ -118,9 +118,11 @@ class ShuffledTrials:
             low, high = interval(samples)
             name = " x ".join(self._columns[i].name for i in pair)
             trials = self._trials(*pair)
-            yield Row("fanova", name, "pair", value, low, high, floor, value <= floor, trials)
+            yield Importance(
+                "fanova", name, "pair", value, low, high, floor, value <= floor, trials
+            )
 
-    def _seeds(self) -> Iterator[Row]:
+    def _seeds(self) -> Iterator[Importance]:
         groups, count = self._factors.seeds, len(self._factors.seeds)
         if not groups:
             self.notes.append("The seed's share is not known: no configuration had several seeds.")
@@ -136,7 +138,7 @@ class ShuffledTrials:
         part, nan = self._factors.per_trial, float("nan")
         low, high = interval(part * drawn / self._totals)
         value = share(part * sums.sum() / freedom.sum() / self._total)
-        yield Row("fanova", "seed", "seed", value, low, high, nan, False, count)
+        yield Importance("fanova", "seed", "seed", value, low, high, nan, False, count)
 
     # What they need, computed once
 
