@@ -1,4 +1,4 @@
-"""Results: what `rltune.open` and `rltune.Search.run` give, with frames, figures and the answer."""
+"""Results of runs, as `rltune.open` and `rltune.Search.run` return them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Run(RunReader):
         env: str | None = None,
         device: str = "auto",
     ) -> Policy:
-        """Return what the run has learned, to act with; see `rltune.load`."""
+        """Return the trained policy of the run, to act with; see `rltune.load`."""
         from rltune.training.policy import load
 
         return load(self.path, best=best, trial=trial, env=env, device=device)
@@ -82,7 +82,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found; everything is read from its run directory."""
+    """The result of a search; everything is read from its run directory."""
 
     run: Run
     interrupted: bool = False

@@ -33,7 +33,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one call of ``learn`` did.
+    """The outcome of one call of ``learn``.
 
     ``metrics`` are means over the chunk's updates; ``mean_reward`` is that of the last training
     episodes (`Controls.reward_buffer_size`); ``diverged`` says what became infinite or NaN.

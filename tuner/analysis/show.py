@@ -1,4 +1,4 @@
-"""Prints what a run found, from its run directory alone: the answer first."""
+"""The summary of a run in the terminal, the answer first: `rltune show`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def show(
 def show_learning_front(
     path: str | os.PathLike[str], against: str, *, as_json: bool = False, plain: bool = False
 ) -> None:
-    """Print which trial has the best objective by when.
+    """Print the learning-curve front: the best trial by env steps.
 
     Raises:
         UserError: there is no such search, or no front against that.
@@ -84,7 +84,7 @@ def show_learning_front(
 
 
 class _Page(Sheet):
-    """What all runs have."""
+    """The sections that searches and trainings have in common."""
 
     def __init__(self, summary: Summary, console: Console) -> None:
         super().__init__(console)

@@ -1,4 +1,4 @@
-"""The end of a search: the answer, written into the run directory as far as there is one."""
+"""The answer of a search, written into its run directory: best/ and its files."""
 
 from __future__ import annotations
 

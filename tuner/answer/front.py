@@ -1,6 +1,7 @@
-"""The answer of a search with several objectives: its front, re-trained on test seeds.
+"""The Pareto front as the answer of a search with several objectives.
 
-A member is on the front when no other one has the better estimates. It is *surely dominated* when
+Its members are re-trained on test seeds. A member is on the front when no other one has the better
+estimates. It is *surely dominated* when
 another one is better beyond chance (the tests of `ranking.py`) in every objective in which the two
 differ at all. Between the two lies what can be luck, and the answer says so.
 """
@@ -60,7 +61,7 @@ class FrontMember:
         return label(self.trial, self.origins)
 
     def values(self) -> list[float]:
-        """What it is judged by: one number an objective."""
+        """The numbers that the member is judged by, one per objective."""
         return [one.value for one in self.estimates.values()] or list(self.tuning.values())
 
 

@@ -1,4 +1,4 @@
-"""The answer as data: finalists, circumstances, the ranking and what follows from it."""
+"""The data of an answer: finalists, circumstances, the ranking and the conclusions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finalist:
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What one has to know about a search to judge its answer; None or 0 where unknown."""
+    """The facts about a search that its answer depends on; None or 0 where unknown."""
 
     planned_seeds: int = 5
     full_budget_trials: int | None = None  # trials that ran their whole budget
@@ -132,7 +132,7 @@ class Answer:
 
 
 def tuning_quality(one: Finalist | Ranked) -> tuple[float, float]:
-    """Return what orders finalists by their tuning scores; the mean decides among ties."""
+    """Return the key that orders finalists by tuning score; the mean decides among ties."""
     worst = -math.inf
     return (
         worst if one.objective is None else one.objective,

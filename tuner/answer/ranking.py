@@ -1,4 +1,4 @@
-"""The answer of a search: which configuration to use, how good it is, and how sure that is.
+"""The ranking of the finalists: interquartile means, intervals and tests of their leads.
 
 Pure functions over the finalists' scores on test seeds, which the search never saw. Nothing is
 called better because it came out on top once: the winner of many noisy comparisons is mostly
@@ -142,7 +142,7 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
 def _difference(
     own: list[float], others: list[float], level: float
 ) -> tuple[Estimate | None, bool]:
-    """Return the difference, None where there is nobody else or no number for it; and the claim."""
+    """Return the difference, None without a second finalist or a number for it; and the claim."""
     if not others:
         return None, False
     more, better = difference(own, others, level)
@@ -168,7 +168,9 @@ def _is_below(
 
 
 def _seeds_to_prove(ranking: Sequence[Ranked]) -> int | None:
-    """Return how many test seeds may prove the lead of the highest; None: it is proven, or no lead.
+    """Return the number of test seeds that may prove the lead of the highest.
+
+    None where it is proven, or where there is no lead.
 
     Its lead over the defaults, or, where that is proven, over the next one.
     """
@@ -232,7 +234,7 @@ def _is_ahead(one: Ranked, other: Ranked, spread: float | None) -> bool:
 
 
 def _spread(ranking: Sequence[Ranked]) -> float | None:
-    """Return the standard deviation over seeds, common to all who have two; None: nobody has."""
+    """Return the pooled standard deviation over seeds; None: no finalist has two seeds."""
     known = [[score for score in one.scores.values() if math.isfinite(score)] for one in ranking]
     known = [scores for scores in known if len(scores) > 1]
     if not known:

@@ -21,7 +21,7 @@ FEW_FULL_TRIALS = 5
 def sentences(
     ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | None, seeds_to_prove: int | None
 ) -> list[str]:
-    """Return what follows: whom to use, how good, which leads are proven, the tuning gap."""
+    """Return the conclusions: the choice, its quality, the proven leads, the tuning gap."""
     lines = [_verdict(ranking, winner), *_over_known_good(ranking, winner), _quality(winner)]
     if winner.changes:
         times = plural(len(winner.changes), "time")
@@ -36,13 +36,13 @@ def sentences(
 
 
 def no_winner(circumstances: Circumstances) -> list[str]:
-    """Return what can be said when every finalist diverged."""
+    """Return the sentences of a search in which every finalist diverged."""
     lines = ["There is no answer: every finalist diverged on most of its test seeds."]
     return [*lines, _failures(circumstances), MEND] if circumstances.failure else [*lines, MEND]
 
 
 def without_tests(circumstances: Circumstances) -> list[str]:
-    """Return what can be said when nothing was trained again."""
+    """Return the sentences of a search in which nothing was trained again."""
     advice = "Give it more time (rltune resume), or begin again with a smaller --budget."
     if circumstances.best_of_search is not None:
         trial, value = circumstances.best_of_search
@@ -71,7 +71,7 @@ def _failures(circumstances: Circumstances) -> str:
 def score_warnings(
     ranking: Sequence[Ranked], untested: Sequence[str], circumstances: Circumstances
 ) -> list[str]:
-    """Return what weakens the comparison of the finalists."""
+    """Return warnings about the comparison of the finalists."""
     lines = []
     if untested:
         single = len(untested) == 1 and untested[0].startswith("trial")
@@ -113,7 +113,7 @@ def score_warnings(
 
 
 def search_warnings(circumstances: Circumstances) -> list[str]:
-    """Return what weakens the search itself."""
+    """Return warnings about the search itself."""
     lines = []
     if circumstances.cut_by_time_limit:
         lines.append("The time limit ended the search before all its trials had run.")
@@ -198,7 +198,7 @@ def gain_interval(difference: Estimate, before: str = "") -> str:
 
 
 def _leads(ranking: Sequence[Ranked], winner: Ranked, seeds_to_prove: int | None) -> list[str]:
-    """Return over whom the lead of the highest is not proven, and what it would take."""
+    """Return the finalists over which the lead is not proven, and the test seeds it would take."""
     best = ranking[0]
     unproven = [one for one in ranking if one.tied and one is not best]
     lines = []
@@ -263,7 +263,7 @@ def _quality(one: Ranked) -> str:
 
 
 def _choice(winner: Ranked) -> str:
-    """Return the rule that chose among those who are about level."""
+    """Return the rule that chose among finalists that are about level."""
     if winner.is_default:
         return " Within a standard error, the defaults are the answer."
     if any(origin.startswith("start") for origin in winner.origins):

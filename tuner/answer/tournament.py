@@ -1,4 +1,4 @@
-"""The tournament: who is trained again on test seeds, on how many, and in which order.
+"""The tournament: the re-training of finalists on test seeds, their number and order.
 
 The best configurations of the search, the defaults and the known-good settings meet on seeds that
 the search never saw. All get the first seed before anyone gets the second, so a tournament that is
@@ -72,7 +72,7 @@ def _quality(record: TrialRecord) -> tuple[float, float]:
 
 
 def least_seeds(finalists: int, planned: int) -> int:
-    """Return how many seeds everyone gets: so many that being worse can be shown in the end.
+    """Return the number of seeds that every finalist gets: enough to show one to be worse.
 
     That is, against somebody with all planned seeds, by the test that the answer rests on, if each
     one of them is better; ``planned`` where that takes all of them.
@@ -188,7 +188,7 @@ class Tournament:
 
     @property
     def total(self) -> int:
-        """How many re-trainings there are in all, at most."""
+        """The number of re-trainings in all, at most."""
         return len(self.finalists) * self.planned
 
     def _first_scores(self, trial: int) -> list[float]:

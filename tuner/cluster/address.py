@@ -1,4 +1,4 @@
-"""A Ray cluster that runs already: finding it, asking whether it will do, taking code there."""
+"""Addresses of running Ray clusters: finding one, checking it, and taking code there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 
 
 def is_elsewhere(address: str | None) -> bool:
-    """Return whether the search is meant for a cluster: this machine says nothing of it."""
+    """Return whether the search runs on a cluster, so that this machine says nothing of it."""
     return (address or os.environ.get("RAY_ADDRESS") or "local") != "local"
 
 

@@ -1,4 +1,4 @@
-"""Capacity: how many jobs fit on the machine or the cluster at once."""
+"""Capacity: the number of jobs that fit on the machine or the cluster at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """How many trials run at once on the connected Ray, now and when it has grown."""
+    """The number of trials that run at once on the connected Ray, now and when it has grown."""
 
     def __init__(self, resources: Resources) -> None:
         from rltune.cluster.nodes import growth

@@ -1,4 +1,4 @@
-"""The user's code: which folder travels to the cluster's nodes, and what of it stays."""
+"""The user's code on a cluster: the folder that is sent to the nodes, and the files left out."""
 
 from __future__ import annotations
 

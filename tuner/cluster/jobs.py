@@ -1,4 +1,4 @@
-"""Commands as Ray jobs: they run on a cluster's head, and go on when the laptop's lid closes.
+"""Ray jobs: commands that run on a cluster's head, and go on when the laptop's lid closes.
 
 Everything goes through one address, that of the cluster's dashboard: sending a command with the
 user's own code, asking how it does, its log, and copying the run's files from there.
@@ -221,7 +221,7 @@ class Jobs:
         raise UserError(f"there is no job of a run {name!r} at {self.address}; there are: {known}.")
 
     def log(self, job: Job) -> str:
-        """Return what the command has printed so far."""
+        """Return the output of the command so far."""
         with self._errors():
             return str(self._client.get_job_logs(job.id))
 

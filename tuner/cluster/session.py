@@ -1,4 +1,4 @@
-"""The Ray session: started here or joined, quiet, and left as it was."""
+"""Ray sessions: started here or joined, without Ray's output, and left as they were."""
 
 from __future__ import annotations
 

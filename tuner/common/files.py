@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all."""
+"""Atomic writes: files that are written wholly or not at all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def atomic_write(
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Remove the temporary files below a folder whose writers have been killed."""
+    """Remove the temporary files below a folder that killed processes have left."""
     for path, _, names in os.walk(folder):
         for name in names:
             writer = TEMPORARY.fullmatch(name)

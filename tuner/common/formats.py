@@ -1,4 +1,4 @@
-"""How numbers, times and configurations are written for people."""
+"""Formats of numbers, times and configurations for people."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def duration(seconds: float | None) -> str:
 
 
 def rung_at(env_steps: int, seconds: float | None) -> str:
-    """Return where a rung is: "5,556" env_steps, or "13.3 s" where seconds count."""
+    """Return a rung as text: "5,556" env steps, or "13.3 s" where seconds count."""
     if seconds is None:
         return f"{env_steps:,}"
     return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.3g} s"

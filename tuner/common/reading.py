@@ -1,4 +1,4 @@
-"""Reading what may be damaged, or come from anybody: a run directory, and the files in it.
+"""Safe reading of run directories, which may be damaged or come from a stranger.
 
 Nothing that is read is executed: YAML by the safe loader, Parquet and SQLite without Python
 objects. Whatever is wrong with a file ends in one sentence that names it.

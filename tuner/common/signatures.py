@@ -1,4 +1,4 @@
-"""Signatures that name what stands behind ``**options``, for `help` and for editors."""
+"""Signatures of functions that pass on ``**options``, for `help` and for editors."""
 
 from __future__ import annotations
 

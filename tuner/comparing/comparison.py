@@ -1,4 +1,4 @@
-"""Compares entries on each environment and over all of them, with intervals."""
+"""Comparisons of entries on each environment and over all of them, with intervals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from rltune.stats.estimates import (
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(ComparisonData):
-    """What `compare` returns."""
+    """The result of `compare`."""
 
     def write(self, folder: str | os.PathLike[str], *, axis: str = "env_steps") -> Path:
         """Write index.html, a PNG of each figure and summary.md, and return the page.
@@ -120,7 +120,10 @@ def compare(
 
 
 def parse_scales(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Return what ``--scale ENV=LOW:HIGH`` means; UserError: nothing."""
+    """Return the scales of ``--scale ENV=LOW:HIGH`` by environment.
+
+    Raises:
+        UserError: it is not written so."""
     return {one.env: (one.low, one.high) for t in texts for one in parse_suite(t, "--scale")}
 
 
@@ -190,7 +193,7 @@ def _on_one(
 
 
 def _over_all(environments: Sequence[EnvironmentResult]) -> OverallResult | None:
-    """Compare over the environments that all labels have and of which the scale is known."""
+    """Compare over the environments that all labels have and that have a known scale."""
     labels = dict.fromkeys(row.label for one in environments for row in one.rows)
     common = [
         one

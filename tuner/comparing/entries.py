@@ -1,4 +1,4 @@
-"""What is put side by side: labels, and the seeds of each on each environment."""
+"""Entries of a comparison: a label, and its trainings on one environment."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _names(trainings: Sequence[TrainingRecord]) -> dict[tuple[str, str], str]:
 
 
 def _told_apart(one: TrainingRecord, others: Sequence[TrainingRecord]) -> str:
-    """Return the agent with the hyperparameters by which it differs, or with its run's name."""
+    """Return the agent's name with the hyperparameters by which it differs, or its run's name."""
     if one.agent.endswith(" tuned"):
         return one.name
     configs: list[Mapping[str, Any]] = [other.config or {} for other in others]

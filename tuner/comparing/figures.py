@@ -155,7 +155,7 @@ def aggregates(found: ComparisonData) -> Chart | None:
 
 
 def profiles(found: ComparisonData) -> Chart | None:
-    """Which part of the runs scores above what."""
+    """Performance profiles: the share of runs that score above a threshold."""
     overall = found.overall
     if overall is None:
         return None
@@ -172,7 +172,7 @@ def profiles(found: ComparisonData) -> Chart | None:
 
 
 def improvements(found: ComparisonData) -> Chart | None:
-    """How probably a run of one scores above a run of the other."""
+    """The probability that a run of one entry scores above a run of another."""
     rows: list[tuple[str, dict[str, float], Estimate]] = []
     if found.overall is None:
         for one in found.environments:
@@ -218,7 +218,7 @@ def _colour(labels: Sequence[str], label: str) -> str:
 
 
 def _time_unit(entries: Sequence[Entry], until: float | None) -> tuple[str, float]:
-    """Return the unit in which the longest curve is a handy number, and its seconds."""
+    """Return the unit of time that suits the longest curve, and its seconds."""
     ends = []
     for entry in entries:
         legs = [one.curve.until(until).seconds for one in entry.trainings]

@@ -1,4 +1,4 @@
-"""A comparison as data: rows, pairs, and what holds on one environment and over all."""
+"""The data of a comparison: entries and pairs, on each environment and over all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EntryResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """How probably a run of ``a`` scores above one of ``b``; ``p_value`` is two-sided."""
+    """The probability that a run of ``a`` scores above one of ``b``; ``p_value`` is two-sided."""
 
     a: str
     b: str
@@ -89,7 +89,7 @@ class ComparisonData:
 
     @property
     def entries(self) -> list[Entry]:
-        """What was compared."""
+        """The entries that were compared."""
         return [row.entry for one in self.environments for row in one.rows]
 
     @property

@@ -1,4 +1,4 @@
-"""Reads trainings from run directories: of a training itself, of a search its re-trainings."""
+"""Trainings read from run directories; of a search, its re-trainings on test seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison as one page, with its tables."""
+"""The HTML page of a comparison, and its tables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def overall_table(overall: OverallResult, found: ComparisonData) -> Table:
 
 
 def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
-    """Return how probably a run of the one scores above a run of the other.
+    """Return the table of pairs: the probability that a run of one scores above one of the other.
 
     ``narrow`` leaves single environments out where there is the mean over several.
     """

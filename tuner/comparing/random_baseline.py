@@ -1,4 +1,4 @@
-"""A baseline for comparisons: actions at random, measured on the spot."""
+"""The random baseline of comparisons: an agent that acts at random, measured on the spot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the logs of Stable-Baselines3 and rl-zoo3: monitor.csv, evaluations.npz, args.yml.
+"""Trainings read from logs of Stable-Baselines3 and rl-zoo3: monitors, evaluations, arguments.
 
 A folder with such files is one training: rl-zoo3 writes ``ALGO/ENV_N/`` with ``N.monitor.csv`` of
 each environment that it trains in, ``evaluations.npz`` of its EvalCallback, and ``ENV/args.yml``
@@ -242,7 +242,7 @@ def _evaluated(file: Path, array: str, episodes: _Episodes | None) -> Curve:
 
 
 def _episodes(files: Sequence[Path]) -> _Episodes:
-    """Return the episodes of all monitors of one training, which ran side by side."""
+    """Return the episodes of all monitors of one training, in the order in which they ended."""
     import pandas as pd
 
     frames, env, begun = [], None, math.inf

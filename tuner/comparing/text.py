@@ -1,4 +1,4 @@
-"""The sentences of a comparison: who is ahead where, how surely, and what weakens it."""
+"""The sentences of a comparison: leads, their evidence, and warnings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARE = 0.1  # and so are windows of evaluations whose begins differ by less, in
 
 
 def measured(comparison: ComparisonData) -> str:
-    """Return what a score is, in words."""
+    """Return the meaning of a score in words."""
     what = {EVALUATION: "return", TRAINING: "return of training episodes"}
     name = what.get(comparison.metric, comparison.metric)
     at = "" if comparison.until is None else f" up to {count(comparison.until)} env_steps"
@@ -27,7 +27,7 @@ def measured(comparison: ComparisonData) -> str:
 
 
 def sentences(comparison: ComparisonData) -> list[str]:
-    """Return who is ahead, over all environments first."""
+    """Return sentences on the leads, over all environments first."""
     found = [] if comparison.overall is None else _over_all(comparison.overall)
     return found + [_on_one(one) for one in comparison.environments]
 
@@ -101,7 +101,7 @@ def _on_one(one: EnvironmentResult) -> str:
 
 
 def warnings(comparison: ComparisonData) -> list[str]:
-    """Return what weakens the comparison, the gravest first."""
+    """Return warnings about the comparison, the gravest first."""
     found: list[str] = []
     for one in comparison.environments:
         found += [*_seeds(one), *_budgets(one, comparison.until), *_windows(one, comparison)]

@@ -1,4 +1,4 @@
-"""One training, wherever its record comes from: what a comparison needs to know of it."""
+"""Records of trainings, as a comparison needs them, whatever they are read from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRecord:
-    """A training of one agent on one environment with one seed.
+    """The record of a training of one agent on one environment with one seed.
 
     Attributes:
         name: of its run or folder
@@ -77,14 +77,14 @@ class TrainingRecord:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two records of the same training share."""
+        """The key that two records of the same training share."""
         if self.config is None or self.seed is None:
             return (self.source, self.name)
         agent = self.agent.removesuffix(" tuned").removesuffix(" defaults")
         return (agent, self.env, canonical(self.config), self.seed, self.planned)
 
     def score(self, objective: str, until: float | None = None) -> float:
-        """Return what the training has reached; -inf if it diverged."""
+        """Return the score that the training has reached; -inf if it diverged."""
         values = self.curve.until(until).values
         if self.diverged or not len(values):
             return -math.inf

@@ -1,4 +1,4 @@
-"""Checkpoints of jobs: in the run directory, or brought there from nodes that don't see it."""
+"""Checkpoints of jobs: in the run directory, or sent there by nodes that don't see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ServerAddress(NamedTuple):
-    """How a worker finds the run directory, or else who writes there for it."""
+    """The address of a run directory, and of the actor that serves it to other nodes."""
 
     run: str
     digest: str  # of its run.yaml: another machine may have a folder of that name, too
@@ -69,8 +69,8 @@ class Checkpoint:
     """The checkpoint of a job.
 
     A node that was cut off, and that Ray has given up, may go on for a while and still reach shared
-    storage: what it saves must not replace the progress of its successor. So who fetches the
-    checkpoint leaves its name beside it, and only the last one to do so may save.
+    storage: what it saves must not replace the progress of its successor. So a worker that fetches
+    the checkpoint leaves its name beside it, and only the last one to do so may save.
 
     Args:
         path: of the file, in the run directory
@@ -152,7 +152,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def file_of_run(path: str, address: ServerAddress | None) -> Iterator[Path]:
-    """Give a file of the run that nobody changes; where the run can't be seen, a copy of it.
+    """Yield the path of a file of the run that never changes; a copy where the run can't be seen.
 
     Raises:
         FileNotFoundError: there is none.

@@ -1,4 +1,4 @@
-"""What runs in a worker: one job, which trains one configuration on one seed in chunks."""
+"""The Ray Tune trainable: a job in a worker, which trains one configuration on one seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rltune.backends.base import Trainer
     from rltune.execution.messages import Task
 
-SILENCE = b"rltune-silence"  # where Ray keeps whose environment does not answer
+SILENCE = b"rltune-silence"  # where Ray keeps the jobs whose environment does not answer
 
 
 @dataclass
@@ -82,7 +82,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self._leave()
 
     def step(self) -> dict[str, Any]:
-        """Run one iteration; what only the user can mend is handed over instead of raised."""
+        """Run one iteration; an error that only the user can mend is reported instead of raised."""
         try:
             return {PAYLOAD: self._next()}
         except SystemExit as error:
@@ -183,7 +183,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         iteration = index + 1
         times = {"time": state.seconds, "cpu_time": state.cpu_seconds}
         row = chunk.row(iteration, before, **times, **memory_shares())
-        # Whose actions are NaN shows in the evaluation at times, not yet in what was learned.
+        # Actions that are NaN may show in the evaluation before they show in the updates.
         diverged = chunk.diverged or agent.diverged
         if evaluation is not None and not diverged:
             row.update(evaluation.row())
@@ -223,7 +223,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
 
 def _leave_word(task: Task, method: str) -> None:
-    """Write down with Ray which method of the environment does not answer; empty: all do."""
+    """Store in Ray the method of the environment that does not answer; empty: all answer."""
     from ray.experimental import internal_kv
 
     key = task["checkpoint"].encode()
@@ -235,7 +235,7 @@ def _leave_word(task: Task, method: str) -> None:
 
 
 def memory_shares() -> dict[str, float]:
-    """Return which parts of the machine's memory this worker has, and are in use in all.
+    """Return the shares of the machine's memory that this worker has, and that are in use.
 
     They are those that Ray looks at before it kills: in a container, parts of its limit. Nothing
     where this version of Ray has no such functions.

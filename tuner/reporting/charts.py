@@ -1,4 +1,4 @@
-"""Charts, described once and drawn twice: by Plotly for the page, by matplotlib for papers."""
+"""Charts: described once, drawn by Plotly for the page and by matplotlib for papers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LETTERS = 90  # of a small text, in the width of a chart
 
 @dataclass(frozen=True)
 class Series:
-    """What is drawn in one colour.
+    """A series: the marks of one colour.
 
     Attributes:
         kind: "line"; "steps", which holds a value up to the next one; "points"; "bars", which lie,
@@ -73,7 +73,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: ``says`` tells what is seen, also to those who can't see it."""
+    """A figure; ``says`` describes it in words, also for screen readers."""
 
     name: str  # of its file
     title: str
@@ -84,7 +84,7 @@ class Chart:
 
     @property
     def rows(self) -> int:
-        """How many rows of panels there are."""
+        """The number of rows of panels."""
         return math.ceil(len(self.panels) / self.columns)
 
     @property
@@ -232,7 +232,7 @@ def log_ticks(values: Sequence[float]) -> dict[float, str]:
 
 
 def _levels(panel: Panel) -> list[int]:
-    """Return how many lines below the top each mark's text is, so that none lies on another."""
+    """Return the line below the top of each mark's text, so that no two overlap."""
     known = [float(x) for series in panel.series for x in series.x if x is not None]
     known += [at for at, _ in panel.marks]
     span = max(known, default=1.0) - min(known, default=0.0)

@@ -1,4 +1,4 @@
-"""A short clip of the winner: made where the search ended, shown by the report.
+"""The clip of the winner: a short video, made where the search ended, shown by the report.
 
 The report itself runs no code that a run directory names; whoever makes a clip does.
 """

@@ -1,4 +1,4 @@
-"""`rltune dashboard`: the report and optuna-dashboard, on this machine's loopback address alone."""
+"""The dashboard server: the report and optuna-dashboard, on the loopback address alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """Where the report is."""
+        """The address of the report."""
         return f"http://{HOST}:{self.server.server_port}/"
 
     def serve(self) -> None:

@@ -1,4 +1,4 @@
-"""Which charts a report has, made from what the run directory says.
+"""The charts of a report, made from the run directory.
 
 A chart that the data do not carry is left out: the page says less rather than more.
 """
@@ -124,7 +124,7 @@ def stopping(summary: Summary) -> Chart | None:
 
 
 def timeline(summary: Summary) -> Chart | None:
-    """When each training ran, and beside which others."""
+    """The timeline of the trainings."""
     rows = summary.history
     if not len(rows):
         return None
@@ -255,7 +255,7 @@ def learning_curves(summary: Summary) -> Chart | None:
 
 
 def costs(summary: Summary) -> Chart | None:
-    """What a trial scored against what it took, and which trials nothing beats in both."""
+    """The scores of trials against their cost, and the Pareto front of both."""
     trials = valued(summary)
     trials = trials[(trials["seconds"] > 0) & (trials["state"] == "COMPLETE")]
     if len(trials) < 3:

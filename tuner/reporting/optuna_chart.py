@@ -1,4 +1,4 @@
-"""Optuna's own figures, as the page and a paper need them."""
+"""Optuna's own figures as charts of the page."""
 
 from __future__ import annotations
 

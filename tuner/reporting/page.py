@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs no network, and as Markdown for a pull request."""
+"""The report: one HTML page that needs no network, and Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What stands on a page: the answer first, then tables and charts.
+    """The content of a page: the answer first, then tables and charts.
 
     Attributes:
         facts: what was done, in a few words each
@@ -91,7 +91,7 @@ class Page:
 
     @property
     def footer(self) -> str:
-        """Who made it, and from what."""
+        """The footer: the version of rltune, and the run."""
         return f"rltune {__version__}. Made from {self.made_from}."
 
     def html(self) -> str:
@@ -173,7 +173,7 @@ def embedded(figure: Mapping[str, Any]) -> str:
 
 
 def facts(summary: Summary) -> list[str]:
-    """Return what was done, in a few words each."""
+    """Return facts about the run, in a few words each."""
     spec = summary.spec
     if summary.kind == "train":
         return [f"seed {spec.get('seed')}", f"{count(summary.cost.env_steps)} env_steps"]
@@ -209,7 +209,7 @@ def sentences(summary: Summary) -> list[str]:
 
 
 def warnings(summary: Summary) -> Sequence[str]:
-    """Return what weakens the answer."""
+    """Return warnings about the answer."""
     answer = summary.answer or summary.front
     return answer.warnings if answer else ()
 
@@ -356,7 +356,7 @@ def in_words(dimension: Mapping[str, Any]) -> str:
 
 
 def reasons(summary: Summary) -> Table | None:
-    """Return why trials failed, and which the stop rules ended."""
+    """Return the table of reasons: of failed trials, and of those that stop rules ended."""
     if summary.kind == "train":
         return None
     rows = [

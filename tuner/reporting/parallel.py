@@ -1,4 +1,4 @@
-"""Parallel coordinates: an axis for each parameter, on the scale that it is searched on."""
+"""Parallel coordinates: an axis per parameter, on the scale on which it is searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the report on hyperparameters: which mattered, and how values go with them."""
+"""The figures on hyperparameters: importances, slices, and parallel coordinates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_TRIALS = 5  # for charts of parameters
 
 
 def importances(summary: Summary) -> Chart | None:
-    """Which parameters mattered, with intervals; what is not above its noise floor is faint."""
+    """The importances with intervals; those not above their noise floor are faint."""
     table = summary.importances
     if table is None:
         return None
@@ -124,7 +124,7 @@ def parallel(summary: Summary) -> Chart | None:
 
 
 def _coordinates(name: str, column: pd.Series[Any], about: Mapping[str, Any]) -> Axis:
-    """Return a parameter's axis; who does not have the parameter is below the others."""
+    """Return a parameter's axis; trials without the parameter are below the others."""
     numbers, ticks = _numbers(column, about)
     known = [value for value in numbers if value == value]
     if ticks is not None:
@@ -241,7 +241,7 @@ def _study_of(shown: Sequence[Paired], values: Sequence[float]) -> Any:
 
 
 def _most_related(trials: pd.DataFrame, names: Sequence[str], summary: Summary) -> list[str]:
-    """Return the parameters, those first whose ranks go with the objective's."""
+    """Return the parameters, ordered by the rank correlation with the objective."""
     from scipy.stats import spearmanr
 
     strength = {}
@@ -286,7 +286,7 @@ def _number(value: Any) -> float:
 
 
 def _placed(values: list[float], about: Mapping[str, Any]) -> tuple[list[float], dict[str, Any]]:
-    """Return where the values lie on an axis that suits their scale, and the axis."""
+    """Return the places of the values on an axis that suits their scale, and the axis."""
     known = [value for value in values if value > 0]
     if "one_minus_log" in about and max(values) < 1:
         return [1 - value for value in values], {"x_to_one": True}

@@ -1,4 +1,4 @@
-"""Writes report/ of a run directory: the page, the pictures, the Markdown."""
+"""The report/ folder of a run: the page, the pictures, the Markdown."""
 
 from __future__ import annotations
 

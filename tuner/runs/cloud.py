@@ -1,4 +1,4 @@
-"""A run directory kept on cloud storage, too: s3://, gs:// and whatever else pyarrow knows.
+"""Cloud storage of run directories: s3://, gs:// and all others that pyarrow knows.
 
 The run itself is local: a database and atomic renames want a file system. What has changed is
 copied in the background, the study last: a copy that was cut off anywhere looks like a run that was
@@ -43,7 +43,7 @@ def is_uri(path: str | os.PathLike[str]) -> bool:
 
 
 def split_storage(storage: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """Return where runs go on this machine, and where copies of them go, if anywhere.
+    """Return the folder of runs on this machine, and the URI of their copies, if any.
 
     Raises:
         UserError: the storage can't be written to; better known now than after a night.
@@ -84,7 +84,7 @@ def refuse_key(uri: str) -> None:
 
 
 def _impatient(uri: str) -> str:
-    """Return a URI with which Google's storage gives up after half a minute, not after 15."""
+    """Return a URI with which Google's storage gives up after half a minute instead of 15."""
     if not uri.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={PATIENCE / 2:g}"
@@ -330,7 +330,7 @@ def fetched(run: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 @contextmanager
 def snapshot(run: Path) -> Iterator[Path]:
-    """Yield a copy of a run directory, of hard links, in which the study is whole."""
+    """Yield a copy of a run directory, made of hard links, with a consistent study."""
     folder = _snapshot(run)
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""The run directory: what one search or training leaves on disk, and all that later commands read.
+"""The run directory: the files of one search or training, and all that later commands read.
 
 Every file is written to a temporary name beside it and renamed, so a reader never meets half of
 one. Temporary names begin with a dot: pandas and pyarrow skip them when they read a folder.
@@ -102,7 +102,7 @@ def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STOR
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is such a file, or raise PermissionError: later Pythons say no then."""
+    """Return whether the file exists; PermissionError where that can't be seen, in any Python."""
     try:
         path.stat()
     except PermissionError:
@@ -211,18 +211,18 @@ class RunDir:
 
     @property
     def is_there(self) -> bool:
-        """Whether nobody has deleted it."""
+        """Whether it still exists."""
         return (self.path / "run.yaml").exists()
 
     def remove_remains(self) -> None:
-        """Remove what was written after somebody had deleted the run: it would block the name."""
+        """Remove files that were written after the run was deleted: they would block the name."""
         found = {path.name for path in self.path.glob("*")}
         if not self.is_there and found <= PARTS:
             shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What was asked for, as it was given to ``create``."""
+        """The specification, as it was given to ``create``."""
         return dict(self.content["spec"])
 
     @property
@@ -232,7 +232,7 @@ class RunDir:
 
     @property
     def mirror(self) -> str | None:
-        """Where on cloud storage a copy of the run is kept, if anywhere."""
+        """The URI of the run's copy on cloud storage, if there is one."""
         return self.content.get("mirror")
 
     @property

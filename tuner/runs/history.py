@@ -273,7 +273,7 @@ def _kept(rows: pa.Table) -> pa.Table:
 
 
 def _of_kept(episodes: pa.Table, kept: pa.Table) -> pa.Table:
-    """Drop the episodes whose history row is superseded or was never finished."""
+    """Drop episodes of history rows that are superseded or were never finished."""
     ordered = episodes.append_column("_order", pa.array(range(len(episodes)), pa.int64()))
     joined = ordered.join(kept, KEYS, join_type="left semi")
     return joined.sort_by("_order").select(episodes.column_names)

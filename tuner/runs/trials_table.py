@@ -1,4 +1,4 @@
-"""trials.parquet: a row per trial."""
+"""The trials table: trials.parquet, with a row per trial."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def as_text(value: Any) -> str:
 def add_columns(
     rows: Sequence[dict[str, Any]], trials: Sequence[TrialRecord], others: Sequence[Goal]
 ) -> None:
-    """Add the other objectives, and who is on the search's front, to the rows of the trials."""
+    """Add the other objectives, and the membership in the search's front, to the trials' rows."""
     best = {
         one.number for one in pareto_front(trials, [False, *(goal.minimize for goal in others)])
     }

@@ -1,4 +1,4 @@
-"""Messages to the process of a backend, which nothing that it does can delay or end.
+"""Message feeds to the processes of backends, which can neither delay nor end the search.
 
 One JSON line a message, from a thread that reads a bounded queue. A plain subprocess and not
 multiprocessing, which would run a user's unguarded script a second time.

@@ -1,4 +1,4 @@
-"""What the processes of all backends share: which runs are open, their names and their metrics."""
+"""Sessions of tracking backends: the open runs, their names and their metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorBoard: ``tensorboard --logdir RUN/tensorboard``."""
+"""TensorBoard tracking: ``tensorboard --logdir RUN/tensorboard``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a training is written, and with what configuration."""
+    """The folder of a training, and its configuration."""
 
     writer: SummaryWriter
     config: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the driver tells of trials, passed on to each backend that the user wants."""
+"""The tracker: passes the events of trials on to each backend that the user wants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rltune.tracking.feed import Feed
 
 
 class Tracker:
-    """What the driver calls; no method waits for a backend, and none raises because of it."""
+    """The tracking that the driver calls; no method waits for a backend or raises for it."""
 
     def __init__(
         self, run: RunDir, spec: Tracking, warn: Callable[[str], None] = warnings.warn

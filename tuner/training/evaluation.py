@@ -1,4 +1,4 @@
-"""Trained agents measured and watched: `rltune.evaluate` and `rltune.play`."""
+"""Evaluation and playing of trained agents: `rltune.evaluate` and `rltune.play`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPISODES = 100
 
 
 class HasPath(Protocol):
-    """What a run, a search or a training has given: `Run`, `SearchResult`, `TrainResult`."""
+    """A result with a path: `Run`, `SearchResult` or `TrainResult`."""
 
     @property
     def path(self) -> Path:

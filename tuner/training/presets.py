@@ -1,4 +1,4 @@
-"""Presets: the named starts of the search spaces that ship, as the settings of one training."""
+"""Presets: known-good settings of the search spaces that ship, for one training."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def presets(agent: str) -> list[Preset]:
 
 
 def environments(known: Iterable[Preset]) -> dict[str, str]:
-    """Return the names of the presets, and for each in words which environments it is for."""
+    """Return the names of the presets, each with its environments in words."""
     found: dict[str, list[str]] = {}
     for one in known:
         found.setdefault(one.name, []).extend(one.env or ["any environment"])

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a bar in a terminal, a line now and then elsewhere."""
+"""The progress of a training: a bar in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

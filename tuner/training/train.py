@@ -1,4 +1,4 @@
-"""One training: an agent, its run directory, and the loop that feeds both."""
+"""Single trainings: `rltune train` and its resumption."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PATIENCE = 2.0
 
 
 class _Abandoned(BaseException):
-    """What was under way when Ctrl-C came took too long; no handler in between may stop this."""
+    """A step took too long after Ctrl-C; no handler in between may catch this."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _TrainingState:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a training ended."""
+    """The result of a training."""
 
     path: Path
     env_steps: int
@@ -225,7 +225,7 @@ def check_target(agent: Trainer, target: float) -> None:
 def _extended(
     spec: TrainSpec, agent: Trainer, total_timesteps: int | None, target: float | None
 ) -> TrainSpec:
-    """Return what goes on: with a new length or target, without the rule that has ended it.
+    """Return the specification with a new length or target, without the rule that ended it.
 
     Raises:
         UserError: it is as long already, or has reached the target.
@@ -443,7 +443,7 @@ class _TrainingLoop:
         if evaluation is not None:
             row.update(evaluation.row())
         if self.agent.diverged:
-            row["diverged"] = 1.0  # who reads the history alone must not take it for a success
+            row["diverged"] = 1.0  # a reader of the history alone must not take it for a success
         return row
 
     def _evaluated(self, evaluation: Evaluation) -> None:

@@ -1,11 +1,11 @@
-"""Importances of trials that were not drawn at random: chosen by a sampler, cut by a scheduler.
+"""Importances of trials that a sampler chose or a scheduler stopped early, by a surrogate model.
 
 Shuffled values of a parameter tell nothing here. A sampler comes to draw every parameter from a
-narrow stretch, those without influence, too, while the values rise: so they go together. And who
-was trained longer had been better before. But what a model of the values makes of them, given where
-the trials were, does not depend on why they were there (`response.py`). What it says of a parameter
-is compared with what it says of values in which the parameter has no influence: drawn from the
-model without it, at the same trials.
+narrow range while the values rise, the parameters without influence too: so they are correlated.
+And a trial that was trained longer had been better before. But a model of the values, given the
+places of the trials, does not depend on why the trials are there (`response.py`). Its importance of
+a parameter is compared with that for values in which the parameter has no influence: they are drawn
+from the model without it, at the same trials.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ HOW = (
 
 @dataclass(frozen=True)
 class Told:
-    """What the model says of a column: the variance that it makes alone, the variance that it has a
-    part in, and how far the best tenth of the space lies from all of it.
+    """A column's importances by the model, with their noise floors.
+
+    They are the variance that the column makes alone, the variance that it has a part in, and the
+    distance of the best tenth of the space from all of it.
 
     Attributes:
         values: shape (3,), in the order of `METHODS`
-        floors: what they come to without influence, shape (3,)
-        draws: of what they may be, shape (draws, 3)
+        floors: the values of a column without influence, shape (3,)
+        draws: samples of the values, shape (draws, 3)
     """
 
     values: Array
@@ -55,8 +57,10 @@ class Told:
 
 
 class Grid:
-    """Points of the space: at each place of a column the same settings of the others; and some
-    from everywhere.
+    """Points of the space to ask the model at.
+
+    They are the same settings of the other columns at each place of a column, and some points from
+    everywhere.
 
     Args:
         columns: of the space
@@ -120,7 +124,7 @@ def placed(columns: Sequence[DesignColumn], x: Array) -> Array:
 
 
 class ChosenTrials:
-    """What the model of the trials says of each column.
+    """The importances of all columns by a model of the trials.
 
     Args:
         factors: what was varied
@@ -167,7 +171,7 @@ class ChosenTrials:
         return self._response.fit()
 
     def tell(self, i: int) -> Told:
-        """Return what the model says of a column; as shares of all variance, but PED-ANOVA's."""
+        """Return a column's importances; shares of all variance, but for PED-ANOVA's."""
         rng = np.random.default_rng([self._seed, i])
         grid = Grid(self._columns, i, np.random.default_rng([self._seed, i, 1]))
         without = self._response.fit(self._all, without=i)

@@ -1,4 +1,4 @@
-"""A search as a design: what its trials varied, and what came of them."""
+"""Design matrices: the hyperparameters that a search varied, and the values of its trials."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
 @dataclass(frozen=True)
 class Factors:
-    """What was varied in a search, the seeds too.
+    """The factors of a search: its hyperparameters and its seeds.
 
     Attributes:
         design: the trials that count
@@ -58,7 +58,7 @@ class Factors:
 def read_factors(run: RunReader, seed: int = 0) -> Factors:
     """Read the trials of a search.
 
-    Those that failed through their configuration count with the worst value that was seen. Those
+    Trials that failed through their configuration count with the worst value that was seen. Trials
     that failed otherwise are left out.
 
     Args:
@@ -77,12 +77,12 @@ def factors_of(
     seeds: Sequence[Array] = (),
     seed: int = 0,
 ) -> Factors:
-    """Return what was varied in a search; see `read_factors`.
+    """Return the factors of a search; see `read_factors`.
 
     Args:
         spec: of the search
         table: of the trials
-        reports: returns what the scheduler was told of each trial
+        reports: returns each trial's values at the scheduler's budgets
         seeds: scores of one configuration on several seeds each
         seed: of the values of inactive parameters
     """
@@ -192,7 +192,7 @@ def _values(
 
 
 def _reports(run: RunReader) -> Reports:
-    """Return what the study knows of the trials; nothing where it is not there."""
+    """Return the study's values of the trials by env steps; empty without a study."""
     path = run.rundir.study_path
     if not path.exists():
         return {}
@@ -220,7 +220,7 @@ def _budget(row: TrialRow) -> int:
 
 
 def _places(space: Space, row: TrialRow) -> dict[str, float] | None:
-    """Return where in 0..1 the active parameters are; None: one of them is nowhere in its range.
+    """Return the places of the active parameters in 0..1; None: one lies outside of its range.
 
     A number beyond the end of its range, as a start may have it, is at the end.
     """

@@ -1,4 +1,4 @@
-"""How the variance of the trials' values splits among the columns of a design.
+"""Functional ANOVA: the variance of the trials' values, split among the columns of a design.
 
 Functional ANOVA on a random forest (Hutter et al., "An Efficient Approach for Assessing
 Hyperparameter Importance", ICML 2014). A forest pulls every effect towards zero, the weaker ones
@@ -117,9 +117,9 @@ class Design:
         return np.asarray(column.waves[column.cells(self.x[:, i]), :most])
 
     def rarity(self, i: int, rows: NDArray[np.intp]) -> Array:
-        """Return how much rarer than at random values like a trial's are, shape (rows,).
+        """Return weights under which a column's values are uniform, shape (rows,).
 
-        A sampler that learns draws the same stretch of a range again and again.
+        A sampler that learns draws from the same part of a range again and again.
         """
         column = self.columns[i]
         centres = (column.edges[1:] + column.edges[:-1]) / 2
@@ -162,7 +162,7 @@ class Forest:
         self.residuals = design.y - self.predicted
 
     def _out_of_bag(self, x: NDArray[np.float32]) -> Array:
-        """Return what the trees that have not seen a trial say of it.
+        """Return the trees' out-of-bag predictions.
 
         Args:
             x: the trials, perhaps several times with other values, shape (times * n, d)
@@ -175,7 +175,7 @@ class Forest:
         return np.asarray(said.sum(0) / self._count)
 
     def losses(self, i: int) -> Array:
-        """Return how much a trial's squared error grows when a column is shuffled, shape (n,).
+        """Return the growth of each trial's squared error when a column is shuffled, shape (n,).
 
         Out of bag, as in Breiman, "Random Forests" (Machine Learning 2001).
         """

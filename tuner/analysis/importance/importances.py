@@ -1,4 +1,4 @@
-"""Which hyperparameters mattered in a search, and which only look as if.
+"""Importances of a search's hyperparameters, with intervals and noise floors.
 
 A row per method and parameter: the importance, its 95 % interval, and the noise floor, the most
 that the same method finds where the parameter has no influence. docs/importances.md says what the
@@ -115,7 +115,7 @@ def judge(
 
 
 def _why_not(factors: Factors) -> str:
-    """Return why nothing can be said; empty when something can."""
+    """Return the reason for which nothing can be said; empty when something can."""
     design = factors.design
     count = len(design.y)
     if not len(design.columns):

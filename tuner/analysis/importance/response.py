@@ -41,7 +41,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Scales:
-    """How a process varies.
+    """The scales of a Gaussian process: lengths, luck and noise.
 
     Attributes:
         lengths: of the columns and of the budget, shape (columns + 1,)

@@ -1,4 +1,4 @@
-"""A row of the table of importances."""
+"""Rows of the table of importances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Importance:
 
 
 def unknown(method: str, parameter: str, trials: int) -> Importance:
-    """Return the row of a parameter of which nothing can be said."""
+    """Return the row of a parameter whose importance is not known."""
     nan = float("nan")
     return Importance(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
 

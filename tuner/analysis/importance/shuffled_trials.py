@@ -1,7 +1,7 @@
-"""Importances of trials that were drawn at random, each with the same budget.
+"""Importances of trials that were drawn at random, with the shuffled parameters' as noise floors.
 
-Such values of a parameter can be shuffled among the trials: if it has no influence, that changes
-nothing. So the greatest importance that a method finds in 30 shuffles is its noise floor.
+All have the same budget. A parameter's values can be shuffled among such trials: if it has no
+influence, that changes nothing. So the greatest importance in 30 shuffles is its noise floor.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ShuffledTrials:
         return own.variance / self._total, own.resampled(self._samples) / self._totals
 
     def plain(self, i: int) -> float:
-        """Return what the forest alone has: its marginal's share of its own variance."""
+        """Return the forest's own share: that of the column's marginal in the forest's variance."""
         products = self._effects[i].products
         return float((products**2).sum() * self._effects[i].share / self._forest.variance)
 
@@ -140,7 +140,7 @@ class ShuffledTrials:
         value = share(part * sums.sum() / freedom.sum() / self._total)
         yield Importance("fanova", "seed", "seed", value, low, high, nan, False, count)
 
-    # What they need, computed once
+    # What the methods share, computed once
 
     @cached_property
     def _forest(self) -> Forest:
@@ -229,7 +229,7 @@ class ShuffledTrials:
 
 @dataclass(frozen=True)
 class _Shuffle:
-    """What is found in a shuffled column: variance, loss, and the variance of its best pair."""
+    """The importances of a shuffled column: variance, loss, and the variance of its best pair."""
 
     variance: float
     loss: float

@@ -1,4 +1,4 @@
-"""Prints what mattered in a search, for people."""
+"""Importances in the terminal."""
 
 from __future__ import annotations
 
