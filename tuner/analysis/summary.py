@@ -161,7 +161,7 @@ class Summary:
     def _resumed(self) -> list[float]:
         """The times at which the run was resumed, in Unix s."""
         with reading(self.path / "run.yaml"):
-            texts = [one["resumed"] for one in self.run.rundir.content.get("resumes", [])]
+            texts = [resume["resumed"] for resume in self.run.rundir.content.get("resumes", [])]
             return [datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp() for text in texts]
 
     @cached_property
@@ -175,9 +175,9 @@ class Summary:
     def more_test_seeds(self) -> int | None:
         """The number of test seeds that may prove the lead; None: it is proven, or can't be."""
         ties = self.answer.ties if self.status == "finished" and self.answer else ()
-        if self.answer is None or len({one.iqm for one in ties}) < 2:
+        if self.answer is None or len({finalist.iqm for finalist in ties}) < 2:
             return None
-        most = max(len(one.scores) for one in ties)
+        most = max(len(finalist.scores) for finalist in ties)
         planned = int(self.spec.get("test_seeds", 0))  # fewer may have run, for want of time
         return planned if most < planned else self.answer.test_seeds_to_prove
 
@@ -237,14 +237,16 @@ class Summary:
     def config(self, trial: int) -> dict[str, Any]:
         """Return the configuration of a trial."""
         if self.answer is not None:
-            for one in self.answer.ranking:
-                if one.trial == trial:
-                    return one.config
+            for finalist in self.answer.ranking:
+                if finalist.trial == trial:
+                    return finalist.config
         rows = self.trials[self.trials["trial"] == trial]
         columns = [name for name in self.trials.columns if name.startswith("config.")]
         values = {name.removeprefix("config."): rows.iloc[0][name] for name in columns}
         return {
-            name: cell_value(one) for name, one in values.items() if one is not None and one == one
+            name: cell_value(value)
+            for name, value in values.items()
+            if value is not None and value == value
         }
 
     @cached_property
@@ -336,7 +338,7 @@ def _by_reason(trials: pd.DataFrame) -> list[TrialsByReason]:
     for trial, reason in zip(trials["trial"], trials["reason"], strict=True):
         groups.setdefault(str(reason) if reason else "no reason is known", []).append(trial)
     found = [TrialsByReason(reason, tuple(map(int, group))) for reason, group in groups.items()]
-    return sorted(found, key=lambda one: -len(one.trials))
+    return sorted(found, key=lambda group: -len(group.trials))
 
 
 def cell_value(cell: Any) -> Any:

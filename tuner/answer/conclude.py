@@ -61,7 +61,7 @@ def conclude(
     if answer is not None and answer.best is not None:
         best, config, changes = answer.best.trial, answer.best.config, list(answer.best.changes)
         finished = answer.best.scores
-        seed = max(finished, key=lambda one: finished[one])
+        seed = max(finished, key=lambda seed: finished[seed])
         checkpoint = run.trial_dir(best) / f"test-{seed}.pt"
     elif incumbent is not None and not (answer and answer.ranking):
         best, seed = incumbent.number, spec.tune_seed
@@ -141,7 +141,7 @@ def _conclude_front(
         "best_trial": best.trial,
         "best_config": best.config,
         "test_score": best.values()[0] if front.tested else None,
-        "front": [one.trial for one in front.members if one.on_front],
+        "front": [member.trial for member in front.members if member.on_front],
         "command": best.command,
     }
 

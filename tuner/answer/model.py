@@ -109,12 +109,12 @@ class Answer:
     @property
     def ties(self) -> tuple[Ranked, ...]:
         """The best of the ranking and the finalists over which its lead is not proven."""
-        return tuple(one for one in self.ranking if one.tied)
+        return tuple(ranked for ranked in self.ranking if ranked.tied)
 
     @property
     def best(self) -> Ranked | None:
         """The winner, with its configuration."""
-        return next((one for one in self.ranking if one.trial == self.winner), None)
+        return next((ranked for ranked in self.ranking if ranked.trial == self.winner), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers, for YAML."""
@@ -123,25 +123,25 @@ class Answer:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         """Return the answer that ``to_dict`` wrote; keys of newer versions are left out."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
-        values["ranking"] = tuple(_ranked_from_dict(one) for one in data["ranking"])
+        values["ranking"] = tuple(_ranked_from_dict(ranked) for ranked in data["ranking"])
         values["sentences"] = tuple(data["sentences"])
         values["warnings"] = tuple(data["warnings"])
         return cls(**values)
 
 
-def tuning_quality(one: Finalist | Ranked) -> tuple[float, float]:
+def tuning_quality(finalist: Finalist | Ranked) -> tuple[float, float]:
     """Return the key that orders finalists by tuning score; the mean decides among ties."""
     worst = -math.inf
     return (
-        worst if one.objective is None else one.objective,
-        worst if one.objective_mean is None else one.objective_mean,
+        worst if finalist.objective is None else finalist.objective,
+        worst if finalist.objective_mean is None else finalist.objective_mean,
     )
 
 
 def _finalist(values: Mapping[str, Any]) -> Finalist:
-    known = {one.name for one in fields(Finalist)}
+    known = {field.name for field in fields(Finalist)}
     kept = {name: value for name, value in values.items() if name in known}
     kept["origins"] = tuple(values.get("origins") or ("sampler",))
     kept["changes"] = tuple(values.get("changes") or ())
@@ -149,7 +149,7 @@ def _finalist(values: Mapping[str, Any]) -> Finalist:
 
 
 def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
-    known = {one.name for one in fields(Ranked)}
+    known = {field.name for field in fields(Ranked)}
     values = {name: value for name, value in data.items() if name in known}
     values["origins"] = tuple(data["origins"])
     values["changes"] = tuple(data.get("changes") or ())
@@ -158,7 +158,7 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
         if values.get(name) is not None:
             values[name] = Estimate(*values[name])
     over = values.get("over_known_good", {})
-    values["over_known_good"] = {int(trial): Estimate(*one) for trial, one in over.items()}
+    values["over_known_good"] = {int(trial): Estimate(*ends) for trial, ends in over.items()}
     return Ranked(**values)
 
 

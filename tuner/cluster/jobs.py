@@ -141,7 +141,11 @@ class Jobs:
         taken = {job.id for job in self.all()}
         name = Path(run).name
         free = (f"{name}-{n}" for n in range(2, 10_000))
-        chosen = name if name not in taken else next(one for one in free if one not in taken)
+        chosen = (
+            name
+            if name not in taken
+            else next(candidate for candidate in free if candidate not in taken)
+        )
         environment = travelling(folder) if folder is not None else {}
         return self._send(
             entrypoint=_entrypoint(words),
@@ -208,7 +212,7 @@ class Jobs:
         """Return rltune's jobs, the oldest first."""
         with self._errors():
             found = self._client.list_jobs()
-        jobs = [_job(one) for one in found if MARK in (one.metadata or {})]
+        jobs = [_job(job) for job in found if MARK in (job.metadata or {})]
         return sorted(jobs, key=lambda job: job.started or time.time())
 
     def one(self, name: str) -> Job:

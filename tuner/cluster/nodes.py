@@ -61,7 +61,7 @@ def _growth_probe() -> Any:
             return "kuberay"
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            for word in words if any("monitor.py" in one for one in words) else []:
+            for word in words if any("monitor.py" in argument for argument in words) else []:
                 if word.startswith("--autoscaling-config="):
                     path = Path(word.partition("=")[2]).expanduser()
                     return path.read_text() if path.is_file() else None

@@ -35,7 +35,8 @@ def fitting(resources: Resources, cpus: float, gpus: float) -> int:
     """Return the number of trials that fit on one machine at once.
 
     Raises:
-        UserError: not even one does."""
+        UserError: not even one does.
+    """
     for flag, need, have in (("cpus", resources.cpus, cpus), ("gpus", resources.gpus, gpus)):
         if need > have + 1e-9:
             raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -22,7 +23,7 @@ def score(value: float | None) -> str:
 
 def gain(a: float, b: float) -> str:
     """Return ``a - b`` with its sign, as it follows from the two as they are written: "+66.7"."""
-    texts = [score(one).replace(",", "") for one in (a, b)]
+    texts = [score(value).replace(",", "") for value in (a, b)]
     if not (math.isfinite(a) and math.isfinite(b)) or any("e" in text for text in texts):
         return f"{a - b:+.3g}"
     decimals = min(len(text.partition(".")[2]) for text in texts)
@@ -75,6 +76,14 @@ def plural(amount: int, word: str) -> str:
     return f"{amount:,} {word}" if amount == 1 else f"{amount:,} {word}s"
 
 
+def short_path(path: Path) -> str:
+    """Return the path as one would type it here: relative where it lies below this folder."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
 def setting(value: object) -> str:
     """Return a hyperparameter's value in at most four significant digits."""
     if isinstance(value, bool):
@@ -84,7 +93,7 @@ def setting(value: object) -> str:
         digits = 4 if not 0.99 < value < 1 else 3 - math.floor(math.log10(1 - value))
         return f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
-        return ",".join(setting(one) for one in value)
+        return ",".join(setting(item) for item in value)
     return "none" if value is None else str(value)
 
 

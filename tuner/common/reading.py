@@ -162,7 +162,7 @@ def _words(hint: Any) -> str:
     """Return a type in words."""
     inside = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_words(one) for one in inside)
+        return " or ".join(_words(kind) for kind in inside)
     words = {int: "a whole number", float: "a finite number", str: "a text", bool: "True or False"}
     words |= {types.NoneType: "None", list: "a list", dict: "a dict"}
     return words.get(typing.get_origin(hint) or hint, str(hint))
@@ -174,12 +174,12 @@ def fits(value: object, hint: Any) -> bool:
     if hint is Any:
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inside)
+        return any(fits(value, kind) for kind in inside)
     if origin is list:
-        return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
+        return isinstance(value, list) and all(fits(kind, inside[0]) for kind in value)
     if origin is dict:
         return isinstance(value, dict) and all(
-            fits(key, inside[0]) and fits(one, inside[1]) for key, one in value.items()
+            fits(key, inside[0]) and fits(kind, inside[1]) for key, kind in value.items()
         )
     if hint in (int, float):
         accepted = (int,) if hint is int else (int, float)

@@ -23,8 +23,12 @@ def takes_fields_of(
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        known = {*but, *(one.name for one in named)}
+        named = [
+            parameter
+            for parameter in own.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        known = {*but, *(parameter.name for parameter in named)}
         fields = [field for spec in specs for field in dataclasses.fields(spec)]
         named += [_parameter(field) for field in fields if field.name not in known]
         if rest is not None:

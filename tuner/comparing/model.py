@@ -90,12 +90,12 @@ class ComparisonData:
     @property
     def entries(self) -> list[Entry]:
         """The entries that were compared."""
-        return [row.entry for one in self.environments for row in one.rows]
+        return [row.entry for result in self.environments for row in result.rows]
 
     @property
     def labels(self) -> list[str]:
         """All labels, in an order that is the same for all figures."""
-        return list(dict.fromkeys(one.label for one in self.entries))
+        return list(dict.fromkeys(entry.label for entry in self.entries))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; a number that is not finite becomes null."""
@@ -104,7 +104,7 @@ class ComparisonData:
                 "metric": self.metric,
                 "objective": self.objective,
                 "until": self.until,
-                "environments": [_environment_dict(one) for one in self.environments],
+                "environments": [_environment_dict(result) for result in self.environments],
                 "overall": None if self.overall is None else _overall_dict(self.overall),
                 "sentences": self.sentences,
                 "warnings": self.warnings,
@@ -114,13 +114,13 @@ class ComparisonData:
 
 def normalised(scores: Sequence[float], scale: Scale) -> list[float]:
     """Return the scores on a scale where 0 is bad and 1 good; -inf stays the worst."""
-    return [scale.score(one) if math.isfinite(one) else -math.inf for one in scores]
+    return [scale.score(value) if math.isfinite(value) else -math.inf for value in scores]
 
 
-def _environment_dict(one: EnvironmentResult) -> dict[str, Any]:
+def _environment_dict(result: EnvironmentResult) -> dict[str, Any]:
     return {
-        "env": one.env,
-        "scale": None if one.scale is None else [one.scale.low, one.scale.high],
+        "env": result.env,
+        "scale": None if result.scale is None else [result.scale.low, result.scale.high],
         "entries": [
             {
                 "label": row.label,
@@ -138,9 +138,9 @@ def _environment_dict(one: EnvironmentResult) -> dict[str, Any]:
                     for training, score in zip(row.entry.trainings, row.scores, strict=True)
                 ],
             }
-            for row in one.rows
+            for row in result.rows
         ],
-        "pairs": [_pair_dict(pair) for pair in one.pairs],
+        "pairs": [_pair_dict(pair) for pair in result.pairs],
     }  # fmt: skip
 
 

@@ -80,16 +80,16 @@ def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[Train
     )
     own = f"The answer of {summary.run.name} is the agent's own defaults."
     found = []
-    for what, one, variant in chosen:
-        for seed, score in one.scores.items():
+    for what, tested, variant in chosen:
+        for seed, score in tested.scores.items():
             about = {
-                "agent": f"{spec['agent']} {what}", "config": one.config, "variant": variant,
+                "agent": f"{spec['agent']} {what}", "config": tested.config, "variant": variant,
                 "seed": seed, "planned": spec.get("budget"), "diverged": not math.isfinite(score),
-                "finalists": one.finalists if what == "tuned" else 0,
+                "finalists": tested.finalists if what == "tuned" else 0,
                 "tuned_for": tuned_for if what == "tuned" else "",
-                "remark": own if what == "tuned" and one is standard else "",
+                "remark": own if what == "tuned" and tested is standard else "",
             }  # fmt: skip
-            mine = rows[(rows["trial"] == one.trial) & (rows["seed"] == seed)]
+            mine = rows[(rows["trial"] == tested.trial) & (rows["seed"] == seed)]
             found += list(_legs(summary, mine, metric, about))
     return found
 
@@ -100,23 +100,29 @@ def _tested(summary: Summary) -> tuple[_Tested | None, _Tested | None]:
     if summary.answer is not None:
         ranking = summary.answer.ranking
         tested = {
-            one.trial: _Tested(
-                one.trial, _whole(one.config, one.changes, weights), one.scores, len(ranking)
+            ranked.trial: _Tested(
+                ranked.trial,
+                _whole(ranked.config, ranked.changes, weights),
+                ranked.scores,
+                len(ranking),
             )
-            for one in ranking
+            for ranked in ranking
         }
-        default = next((one.trial for one in ranking if one.is_default), -1)
+        default = next((ranked.trial for ranked in ranking if ranked.is_default), -1)
         winner = summary.answer.winner
         return tested.get(-1 if winner is None else winner), tested.get(default)
     if summary.front is not None and summary.front.tested and summary.front.best is not None:
         goal, members = summary.front.goals[0].name, summary.front.members
         tested = {
-            one.trial: _Tested(
-                one.trial, _whole(one.config, None, weights), one.scores.get(goal, {}), len(members)
+            member.trial: _Tested(
+                member.trial,
+                _whole(member.config, None, weights),
+                member.scores.get(goal, {}),
+                len(members),
             )
-            for one in members
+            for member in members
         }
-        default = next((one.trial for one in members if "default" in one.origins), -1)
+        default = next((member.trial for member in members if "default" in member.origins), -1)
         return tested[summary.front.best.trial], tested.get(default)
     return None, None
 

@@ -41,9 +41,11 @@ def random_entries(entries: Sequence[Entry], metric: str) -> tuple[list[Entry], 
                 "are played here; rltune eval random --env plays any."
             )
             continue
-        trainings = [one for entry in entries if entry.env == env for one in entry.trainings]
+        trainings = [
+            training for entry in entries if entry.env == env for training in entry.trainings
+        ]
         most = max(len(entry.trainings) for entry in entries if entry.env == env)
-        end = max(one.reached for one in trainings)
+        end = max(training.reached for training in trainings)
         seeds = range(max(most, LEAST_SEEDS))
         found.append(Entry(LABEL, env, tuple(_played(env, seed, end, metric) for seed in seeds)))
     return found, remarks

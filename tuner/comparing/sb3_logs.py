@@ -85,8 +85,8 @@ def _folders(path: Path, depth: int = 0) -> Iterator[tuple[Path, list[Path]]]:
         inside = sorted(path.iterdir(), key=_by_number)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}.") from None
-    monitors = [one for one in inside if one.is_file() and one.name.endswith(MONITOR)]
-    found = [one for one in inside if one.name == EVALUATIONS and one.is_file()]
+    monitors = [file for file in inside if file.is_file() and file.name.endswith(MONITOR)]
+    found = [file for file in inside if file.name == EVALUATIONS and file.is_file()]
     if monitors or found:
         if not found:  # of an EvalCallback with a folder of its own
             found = sorted(path.glob(f"*/{EVALUATIONS}"))[:1]
@@ -94,13 +94,13 @@ def _folders(path: Path, depth: int = 0) -> Iterator[tuple[Path, list[Path]]]:
         if found or numbered:
             yield path, [*found, *monitors]
         else:  # names of the user's own: each is a training
-            for one in monitors:
-                yield path, [one]
+            for file in monitors:
+                yield path, [file]
         return
     if depth < DEEPEST:
-        for one in inside:
-            if one.is_dir() and not one.is_symlink() and not one.name.startswith("."):
-                yield from _folders(one, depth + 1)
+        for file in inside:
+            if file.is_dir() and not file.is_symlink() and not file.name.startswith("."):
+                yield from _folders(file, depth + 1)
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:
@@ -112,8 +112,8 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 
 
 def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None) -> TrainingRecord:
-    evaluations = next((one for one in files if one.suffix == ".npz"), None)
-    monitors = [one for one in files if one.name.endswith(MONITOR)]
+    evaluations = next((file for file in files if file.suffix == ".npz"), None)
+    monitors = [file for file in files if file.name.endswith(MONITOR)]
     episodes = _episodes(monitors) if monitors else None
     args, config = _zoo_settings(folder)
     name, sign = metric.removeprefix("-"), -1.0 if metric.startswith("-") else 1.0
@@ -177,7 +177,7 @@ def _algorithm(folder: Path) -> str:
 
 def _environment(folder: Path) -> str | None:
     """Return the environment of a folder ENV_N of rl-zoo3, which writes "-" for "/"."""
-    inside = [one.parent.name for one in folder.glob("*/args.yml")]
+    inside = [file.parent.name for file in folder.glob("*/args.yml")]
     match = re.fullmatch(r"(.+-v\d+)_\d+", folder.name)
     return inside[0] if inside else match[1] if match else None
 

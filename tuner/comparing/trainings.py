@@ -43,7 +43,7 @@ class TrainingRecord:
     Attributes:
         name: of its run or folder
         source: where it lies
-        agent: what it is called when nobody gives it a label
+        agent: its name where it is given no label
         env: with its arguments, where it has some
         scale: the returns that count as 0 and 1, where the run says it
         config: the agent's hyperparameters, with their schedule if any; None where unknown

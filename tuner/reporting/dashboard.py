@@ -78,7 +78,9 @@ class Dashboard:
         folder = self.page.parent
         name = path.removeprefix("/") or self.page.name
         # By the names that are there: nothing outside of the folder can be meant.
-        file = next((one for one in folder.iterdir() if one.name == name and one.is_file()), None)
+        file = next(
+            (known for known in folder.iterdir() if known.name == name and known.is_file()), None
+        )
         if file is None:
             return _answer(start, "404 Not Found", b"there is no such page")
         kind = mimetypes.guess_type(file.name)[0] or "text/plain"

@@ -227,7 +227,7 @@ def cards(summary: Summary) -> list[dict[str, str]]:
         found.append(
             {"name": f"Test return of {best.label}", "value": score(best.iqm), "note": note}
         )
-        default = next((one for one in answer.ranking if one.is_default), None)
+        default = next((finalist for finalist in answer.ranking if finalist.is_default), None)
         if best.difference is not None and default is not None:
             how = "beyond chance" if best.better_than_default else "a lead that is not proven"
             note = f"{how}{gain_interval(best.difference, '; ')}"
@@ -280,13 +280,13 @@ def tables(summary: Summary) -> list[Table]:
 def ranking(answer: Answer) -> Table:
     """Return the finalists, best first."""
     rows = []
-    for one in answer.ranking:
-        won = one.trial == answer.winner
-        chance = "" if one.improvement is None else f"{100 * one.improvement.value:.0f} %"
-        mark = "the answer" if won else "lead not proven" if one.tied else ""
-        ends = interval(one.low, one.high) or points(one.scores.values())
-        cells = [one.label, mark, score(one.iqm), ends, score(one.worst),
-                 str(len(one.scores)), score(one.objective), chance]  # fmt: skip
+    for finalist in answer.ranking:
+        won = finalist.trial == answer.winner
+        chance = "" if finalist.improvement is None else f"{100 * finalist.improvement.value:.0f} %"
+        mark = "the answer" if won else "lead not proven" if finalist.tied else ""
+        ends = interval(finalist.low, finalist.high) or points(finalist.scores.values())
+        cells = [finalist.label, mark, score(finalist.iqm), ends, score(finalist.worst),
+                 str(len(finalist.scores)), score(finalist.objective), chance]  # fmt: skip
         rows.append(TableRow(cells, won))
     columns = [TableColumn("finalist", number=False), TableColumn("verdict", number=False),
                *map(TableColumn, ("test return (IQM)", "95 % interval", "worst seed", "seeds",
@@ -300,14 +300,14 @@ def ranking(answer: Answer) -> Table:
 def front(found: Front) -> Table:
     """Return the members of the front, and what they beat."""
     rows = []
-    for one in found.members:
-        cells = [one.label, "on the front" if one.on_front else "beaten"]
+    for member in found.members:
+        cells = [member.label, "on the front" if member.on_front else "beaten"]
         for goal in found.goals:
-            estimate = one.estimates.get(goal.name)
-            cells.append(score(estimate.value if estimate else one.tuning.get(goal.name)))
+            estimate = member.estimates.get(goal.name)
+            cells.append(score(estimate.value if estimate else member.tuning.get(goal.name)))
             if found.tested:
                 cells.append(interval(estimate.low, estimate.high) if estimate else "")
-        rows.append(TableRow(cells, won=one is found.best))
+        rows.append(TableRow(cells, won=member is found.best))
     columns = [TableColumn("configuration", number=False), TableColumn("verdict", number=False)]
     for goal in found.goals:
         columns.append(TableColumn(goal.name))
@@ -360,9 +360,11 @@ def reasons(summary: Summary) -> Table | None:
     if summary.kind == "train":
         return None
     rows = [
-        TableRow([what, one.reason, str(len(one.trials)), ", ".join(map(str, one.trials[:12]))])
-        for what, group in (("failed", summary.failures), ("stopped", summary.ruled_out))
-        for one in group
+        TableRow(
+            [what, group.reason, str(len(group.trials)), ", ".join(map(str, group.trials[:12]))]
+        )
+        for what, groups in (("failed", summary.failures), ("stopped", summary.ruled_out))
+        for group in groups
     ]
     if not rows:
         return None

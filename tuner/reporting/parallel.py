@@ -104,21 +104,21 @@ class ParallelChart(Chart):
         colours = ScalarMappable(
             Normalize(*self._ends()), LinearSegmentedColormap.from_list("value", SCALE)
         )
-        heights = [one.heights() for one in self.axes]
+        heights = [parameter.heights() for parameter in self.axes]
         shades = colours.to_rgba(np.array(self.values))
         for trial in sorted(range(len(self.values)), key=lambda k: self.values[k]):
             line = [column[trial] for column in heights]
             axis.plot(line, color=shades[trial], linewidth=1.2)
         behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-        for place, one in enumerate(self.axes):
+        for place, parameter in enumerate(self.axes):
             axis.axvline(place, color="black", linewidth=0.8)
-            low, high = one.ends
-            for at, text in one.shown().items():
+            low, high = parameter.ends
+            for at, text in parameter.shown().items():
                 axis.annotate(
                     text, (place, (at - low) / (high - low)), (-4, 0), va="center", ha="right",
                     textcoords="offset points", fontsize=7, bbox=behind,
                 )  # fmt: skip
-        names = [one.name for one in self.axes]
+        names = [parameter.name for parameter in self.axes]
         axis.set_xticks(range(len(names)), names, rotation=25, ha="right", rotation_mode="anchor")
         axis.tick_params(labelsize=8, length=0)
         axis.set_yticks([])

@@ -60,8 +60,8 @@ def importances(summary: Summary) -> Chart | None:
     says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with "
     says += f"{table.attrs['interval']}s. A bar that does not get beyond its circle is no more "
     says += "than a parameter without influence gets: noise. By fANOVA, "
-    one = "stands" if len(strong) < 2 else "stand"
-    says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
+    verb = "stands" if len(strong) < 2 else "stand"
+    says += f"{', '.join(strong['parameter']) or 'nothing'} {verb} out."
     says = " ".join(filter(None, [says, table.attrs["needs"], *table.attrs["notes"]]))
     height = 80 + 22 * max(len(panel.y_ticks or {}) for panel in panels)
     return Chart("importances", "What mattered", says, panels, height=height)
@@ -183,11 +183,11 @@ def _optuna(
     if len(chosen) < len(names):
         says += " The parameters whose ranks go most with the value's are shown."
     shown = [_paired(name, trials[f"config.{name}"], summary.searched[name]) for name in chosen]
-    if any(one.kind.log and None in one.values for one in shown if not one.is_choice):
+    if any(paired.kind.log and None in paired.values for paired in shown if not paired.is_choice):
         says += " Trials without a place on a logarithmic axis, as 0, are left out."
     return OptunaChart(
         name, title, says, plot=plot, study=_study_of(shown, trials["objective"].tolist()),
-        params=[one.name for one in shown], value_name=objective_name(summary), height=height,
+        params=[paired.name for paired in shown], value_name=objective_name(summary), height=height,
     )  # fmt: skip
 
 
@@ -229,11 +229,11 @@ def _study_of(shown: Sequence[Paired], values: Sequence[float]) -> Any:
     with silent_log():
         study = optuna.create_study(direction="maximize")
     for k, value in enumerate(values):
-        having = [one for one in shown if one.values[k] is not None]
+        having = [paired for paired in shown if paired.values[k] is not None]
         study.add_trial(
             optuna.trial.create_trial(
-                params={one.name: one.values[k] for one in having},
-                distributions={one.name: one.kind for one in having},
+                params={paired.name: paired.values[k] for paired in having},
+                distributions={paired.name: paired.kind for paired in having},
                 value=float(value),
             )
         )

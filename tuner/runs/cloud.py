@@ -31,7 +31,7 @@ SNAPSHOT = ".mirror-"
 PROBE = ".rltune-was-here"
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 FORMS = "write s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, or a folder"
-OWNER = ".owner"  # who drives the run; as fresh as the last copy
+OWNER = ".owner"  # the process that drives the run; as fresh as the last copy
 FORGOTTEN = 4 * EVERY  # seconds after which an owner is taken for dead
 
 State = tuple[int, int] | None  # time and size; None: unknown
@@ -284,7 +284,7 @@ def fetch(uri: str, storage: str | os.PathLike[str] = STORAGE, *, to_drive: bool
     Args:
         uri: of the run
         storage: where it goes, under its own name
-        to_drive: it is to be resumed, so nobody else may be driving it
+        to_drive: it is to be resumed, so no other process may be driving it
 
     Raises:
         UserError: there is no such run, it is here already, or it is driven elsewhere.

@@ -118,7 +118,7 @@ def _is_there(path: Path) -> bool:
 class RunDir:
     """One run directory, open for the process that drives the run (see ``open_run`` for readers).
 
-    ``content`` is run.yaml: what was asked for under "spec", and by whom, when and with what.
+    ``content`` is run.yaml: the specification under "spec", and its provenance.
     """
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:

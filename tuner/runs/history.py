@@ -313,7 +313,7 @@ def _remove_leftovers(folder: Path) -> None:
     for path in folder.iterdir():
         ours = path.name.startswith(("part-", "_journal-"))
         if (ours and path not in wanted) or re.fullmatch(r"\.part-.*\.tmp", path.name):
-            with contextlib.suppress(OSError):  # nobody reads it: a larger part covers it
+            with contextlib.suppress(OSError):  # it is not read: a larger part covers it
                 path.unlink()
 
 

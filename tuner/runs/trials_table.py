@@ -164,7 +164,8 @@ def add_columns(
 ) -> None:
     """Add the other objectives, and the membership in the search's front, to the trials' rows."""
     best = {
-        one.number for one in pareto_front(trials, [False, *(goal.minimize for goal in others)])
+        record.number
+        for record in pareto_front(trials, [False, *(goal.minimize for goal in others)])
     }
     for row, trial in zip(rows, trials, strict=True):
         values = trial.others or [None] * len(others)

@@ -97,7 +97,7 @@ class Feed:
                     pipe.write(json.dumps(message, default=scalar).encode() + b"\n")
                     if self._queue.empty():
                         pipe.flush()
-        except OSError:  # nobody listens any more: see _listen
+        except OSError:  # the process has ended: see _listen
             while self._queue.get() is not None:
                 pass
 

@@ -58,7 +58,7 @@ def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str
         "presets": {
             agent: names
             for agent in agent_names()
-            if (names := [one.name for one in presets(agent) if env in one.env])
+            if (names := [preset.name for preset in presets(agent) if env in preset.env])
         },
     }
 

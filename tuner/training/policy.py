@@ -255,7 +255,8 @@ def _count(space: gymnasium.Space[Any], obs: Any, env: str) -> int | None:
     """Return the number of observations in a batch; None for a single one.
 
     Raises:
-        UserError: they are something else."""
+        UserError: they are something else.
+    """
     if isinstance(space, gymnasium.spaces.Dict) and isinstance(obs, dict) and space.spaces:
         if missing := [key for key in space.spaces if key not in obs]:
             raise UserError(f"an observation of {env!r} has a {missing[0]!r}, and this one has not")

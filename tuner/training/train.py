@@ -29,6 +29,7 @@ from rltune.backends.registry import (
     make_trainer,
     with_config,
 )
+from rltune.common.formats import short_path
 from rltune.common.save_timer import SaveTimer
 from rltune.planning.evaluations import explained, longest_episode
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
@@ -366,7 +367,8 @@ class _TrainingLoop:
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         try:
             before = [
-                signal.signal(one, abandon if one is signal.SIGALRM else stop) for one in signals
+                signal.signal(number, abandon if number is signal.SIGALRM else stop)
+                for number in signals
             ]
         except ValueError:  # not the main thread: then whoever runs us handles them
             yield
@@ -379,8 +381,8 @@ class _TrainingLoop:
         finally:
             if self.interrupted:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            for one, handler in zip(signals, before, strict=True):
-                signal.signal(one, handler)
+            for number, handler in zip(signals, before, strict=True):
+                signal.signal(number, handler)
 
     def _iterate(self) -> None:
         """Train up to the next point, evaluate if it is time for it, record and save."""
@@ -489,7 +491,7 @@ def _summary(result: TrainResult) -> dict[str, Any]:
 
 def print_result(result: TrainResult, say: Callable[[str], None] = print) -> None:
     """Say how a training ended, where its files are and what can be done with them."""
-    path = _shown(result.path)
+    path = short_path(result.path)
     if result.diverged:
         blamed = "the environment gave" in result.diverged
         advice = "" if blamed else "; try a lower --learning-rate"
@@ -519,11 +521,3 @@ def print_result(result: TrainResult, say: Callable[[str], None] = print) -> Non
         return
     say(f"  rltune eval {path}/checkpoints/last.pt --episodes 100")
     say(f"  rltune play {path}/checkpoints/last.pt")
-
-
-def _shown(path: Path) -> Path:
-    """Return the path as one would type it here."""
-    try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path

@@ -176,16 +176,20 @@ class ChosenTrials:
         grid = Grid(self._columns, i, np.random.default_rng([self._seed, i, 1]))
         without = self._response.fit(self._all, without=i)
         both = without, self._all
-        silent = [Process(self._response, one.with_length(i, NEVER)) for one in both]
+        silent = [Process(self._response, scales.with_length(i, NEVER)) for scales in both]
         loud = [
-            Process(self._response, one.with_length(i, length))
+            Process(self._response, scales.with_length(i, length))
             for length in LENGTHS
-            for one in both
+            for scales in both
         ]
         y = self._values.y[:, None]
         sets = np.hstack([y, silent[0].imagine(y[:, 0], N_NULL, rng)])
         logs = np.vstack(
-            [one.likelihood(sets) - np.log(len(kind)) for kind in (silent, loud) for one in kind]
+            [
+                process.likelihood(sets) - np.log(len(kind))
+                for kind in (silent, loud)
+                for process in kind
+            ]
         )
         weights = np.exp(logs - logs.max(0))
         weights /= weights.sum(0)
@@ -206,8 +210,7 @@ class ChosenTrials:
                 values = mean[:, :1] + np.sqrt(scale[0]) * normal(
                     process.among(own) - cross @ process.p @ cross.T, count, rng
                 )
-                one = grid.importances(values, np.full(count, scale[0] * rest))
-                drawn.append(_shares(*one))
+                drawn.append(_shares(*grid.importances(values, np.full(count, scale[0] * rest))))
         drawn.append(np.zeros((counts[:2].sum(), 3)))
         floors = np.quantile(found[1:], LEVEL, axis=0)
         return Told(found[0], floors, np.vstack(drawn))

@@ -87,33 +87,12 @@ def factors_of(
         seed: of the values of inactive parameters
     """
     space = Space.from_dict(spec["space"])
-    notes: list[str] = []
     known = [row for row in table if _has_value(row)]
-    failed = [row for row in table if row["state"] == "FAIL"]
-    blamed = [row for row in failed if known and blames(str(row["reason"]))]
-    if blamed:
-        notes.append(
-            f"{plural(len(blamed), 'trial')} failed through their configuration and count with the "
-            "worst value that was seen."
-        )
-    if len(failed) > len(blamed):
-        notes.append(f"{plural(len(failed) - len(blamed), 'failed trial')} left out.")
+    usable, notes = _usable(space, known, [row for row in table if row["state"] == "FAIL"])
     worst = min((row["objective"] for row in known), default=0.0)
-    placed = [(row, _places(space, row)) for row in (*known, *blamed)]
-    usable = [(row, places) for row, places in placed if places is not None]
-    if len(usable) < len(placed):
-        left = plural(len(placed) - len(usable), "trial")
-        notes.append(f"{left} outside of the space left out.")
     every = [places for _, places in usable]
     columns = _columns(space, every)
-    shape = (len(usable), len(columns))
-    active = np.array([[c.name in p for c in columns] for p in every], dtype=np.bool_).reshape(
-        shape
-    )
-    x = np.random.default_rng(seed).random(shape)
-    for row, places in enumerate(every):
-        for i, column in enumerate(columns):
-            x[row, i] = places.get(column.name, x[row, i])
+    x, active = _matrix(columns, every, seed)
     y = np.array([row["objective"] if _has_value(row) else worst for row, _ in usable], dtype=float)
     chosen = None
     ends = [_budget(row) for row, _ in usable if _has_value(row)]
@@ -136,6 +115,40 @@ def factors_of(
         notes=notes,
         why_not=POPULATION if spec.get("scheduler") in ("pbt", "pb2") else "",
     )
+
+
+def _usable(
+    space: Space, known: Sequence[TrialRow], failed: Sequence[TrialRow]
+) -> tuple[list[tuple[TrialRow, dict[str, float]]], list[str]]:
+    """Return the trials that count with their places in the space, and notes on the others."""
+    notes: list[str] = []
+    blamed = [row for row in failed if known and blames(str(row["reason"]))]
+    if blamed:
+        notes.append(
+            f"{plural(len(blamed), 'trial')} failed through their configuration and count with the "
+            "worst value that was seen."
+        )
+    if len(failed) > len(blamed):
+        notes.append(f"{plural(len(failed) - len(blamed), 'failed trial')} left out.")
+    placed = [(row, _places(space, row)) for row in (*known, *blamed)]
+    usable = [(row, places) for row, places in placed if places is not None]
+    if len(usable) < len(placed):
+        left = plural(len(placed) - len(usable), "trial")
+        notes.append(f"{left} outside of the space left out.")
+    return usable, notes
+
+
+def _matrix(
+    columns: Sequence[DesignColumn], trials: Sequence[Mapping[str, float]], seed: int
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the trials' places, random where inactive, and what is active: (trials, columns)."""
+    shape = (len(trials), len(columns))
+    active = np.array([[c.name in p for c in columns] for p in trials], dtype=np.bool_)
+    x = np.random.default_rng(seed).random(shape)
+    for row, places in enumerate(trials):
+        for i, column in enumerate(columns):
+            x[row, i] = places.get(column.name, x[row, i])
+    return x, active.reshape(shape)
 
 
 def _raised(y: Array, trial: NDArray[np.intp]) -> tuple[str, Array]:
@@ -312,7 +325,7 @@ def _edges(dimension: Dimension) -> Array:
         return np.linspace(0, 1, len(levels) + 1)
     internal, distribution = dimension.internal, make_distribution(dimension)
     between = [internal.low + internal.step * (i - 0.5) for i in range(1, len(levels))]
-    return np.array([0.0, *(to_unit(distribution, one) for one in between), 1.0])
+    return np.array([0.0, *(to_unit(distribution, value) for value in between), 1.0])
 
 
 def _seeds(run: RunReader, trials: Iterable[TrialRow]) -> list[Array]:
@@ -320,7 +333,7 @@ def _seeds(run: RunReader, trials: Iterable[TrialRow]) -> list[Array]:
     groups = [_list(row.get("seed_objectives")) for row in trials]
     if not any(len(group) > 1 for group in groups):
         ranking = (run.answer or {}).get("ranking") or []
-        groups = [list((one.get("scores") or {}).values()) for one in ranking]
+        groups = [list((entry.get("scores") or {}).values()) for entry in ranking]
     arrays = [np.array(group, dtype=np.float64) for group in groups]
     return [array[np.isfinite(array)] for array in arrays if np.isfinite(array).sum() > 1]
 

@@ -194,8 +194,8 @@ class ShuffledTrials:
                     partners = [set(pair) for pair in self._candidates if i in pair]
                     pairs = [effect(forest, *sorted(pair)).variance for pair in partners]
                     loss = float(forest.losses(i).mean())
-                    one = _Shuffle(effect(forest, i).variance, loss, max(pairs, default=0.0))
-                    found[i].append(one)
+                    shuffle = _Shuffle(effect(forest, i).variance, loss, max(pairs, default=0.0))
+                    found[i].append(shuffle)
         return found
 
     def _blocks(self) -> Iterator[list[int]]:
@@ -213,17 +213,17 @@ class ShuffledTrials:
         usable = [i for i in self.numbers if self._trials(i) >= MIN_ACTIVE]
         size = min(PED_SAMPLES, len(self._samples))
 
-        def of(one: Design, samples: Any) -> Array:
+        def of(trials: Design, samples: Any) -> Array:
             found = np.zeros((len(samples), len(self.numbers)))
             for i in usable:
-                own = Divergence(one, i)
+                own = Divergence(trials, i)
                 found[:, i] = [own.of(drawn) for drawn in samples]
             return found
 
         each_once = np.arange(count)[None]
         drawn = of(design, np.vstack([each_once, rng.integers(count, size=(size, count))]))
         shuffles = [design.shuffled(self.numbers, rng) for _ in range(SHUFFLES)]
-        floors = np.max([of(one, each_once)[0] for one in shuffles], axis=0)
+        floors = np.max([of(shuffle, each_once)[0] for shuffle in shuffles], axis=0)
         return drawn[0], drawn[1:], floors
 
 
