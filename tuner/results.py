@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Run(RunReader):
-    """A run for its user: what the reader gives, and figures, the front and the policy."""
+    """A run for its user: the reader's frames, and figures, the front and the policy."""
 
     def policy(
         self,
@@ -60,7 +60,7 @@ class Run(RunReader):
     def figures(self) -> dict[str, Chart]:
         """Return the report's figures by name; a notebook shows them, ``save(folder)`` draws them.
 
-        What the run does not carry yet is left out.
+        Figures that the run has no data for yet are left out.
         """
         from rltune.analysis.summary import Summary
         from rltune.reporting.figures import charts

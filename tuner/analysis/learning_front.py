@@ -61,9 +61,9 @@ def learning_front(run: RunReader, against: str = STEPS) -> pd.DataFrame:
 def _tested(tests: pd.DataFrame, point: int, spec: SearchSpec) -> dict[str, float]:
     """Return the scores of a trial's re-trainings at this point, as columns of the front."""
     scores = []
-    legs: Any = tests.sort_values("iteration").groupby("seed")
-    for _, leg in legs:
-        reached = [(spec.points[row["iteration"] - 1], row) for row in leg.to_dict("records")]
+    by_seed: Any = tests.sort_values("iteration").groupby("seed")
+    for _, rows in by_seed:
+        reached = [(spec.points[row["iteration"] - 1], row) for row in rows.to_dict("records")]
         so_far = [metric_of(row, spec.metric) for at, row in reached if at <= point]
         if so_far and reached[-1][0] >= point:
             scores.append(objective_of(so_far, spec.objective))

@@ -39,9 +39,9 @@ def conclude(
     defaults: dict[str, Any],
     not_started: int = 0,
 ) -> dict[str, Any]:
-    """Write best/ and return what wandb and others show of it.
+    """Write best/ and return the summary that wandb and others show.
 
-    Without a winner best/ names no configuration, and what an earlier answer left there goes.
+    Without a winner best/ names no configuration, and the files of an earlier answer are removed.
 
     Args:
         run: the run directory
@@ -118,7 +118,7 @@ def _conclude_front(
     defaults: dict[str, Any],
     not_started: int,
 ) -> dict[str, Any]:
-    """Write best/ of a search with several objectives; the first one decides what is best."""
+    """Write best/ of a search with several objectives; the first one decides which is best."""
     trials = study.trials()
     finalists = []
     if spec.tournament:

@@ -108,7 +108,7 @@ class Front:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Front:
-        """Read what `to_dict` wrote."""
+        """Return the front of a dictionary by `to_dict`."""
         members = [
             FrontMember(
                 **{
@@ -167,7 +167,7 @@ def make_front(
         finalists: with their scores (the first objective) on test seeds
         history: of the run; it has the other objectives of the tests
         defaults: the agent's own configuration
-        circumstances: what one has to know about the search
+        circumstances: the facts about the search
     """
     goals = spec.goals
     by_number = {trial.number: trial for trial in trials}
@@ -208,8 +208,8 @@ def _others_on_test_seeds(
     others = spec.further_objectives()
     rows = history[history["role"] == "test"].dropna(subset=["eval_return"])
     found = {}
-    legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
-    for key, mine in legs:
+    retrainings: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
+    for key, mine in retrainings:
         try:
             found[key] = others.total([others.measure(row) for row in mine.to_dict("records")])
         except (MissingMetricError, ValueError):

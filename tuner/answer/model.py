@@ -91,7 +91,7 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The ranking of the finalists, best first, and what follows from it.
+    """The ranking of the finalists, best first, and the conclusions.
 
     ``best`` is the finalist to use: not always the first of the ranking. There is none where every
     finalist diverged, or nothing was trained again.

@@ -210,7 +210,7 @@ def _origin_rank(origins: Iterable[str]) -> int:
 
 
 def _winner(ranking: Sequence[Ranked]) -> Ranked:
-    """Return the one to use: the highest, unless what is known to be sound is about as good.
+    """Return the one to use: the highest, unless the defaults or known-good ones are level.
 
     That is the one-standard-error rule of Breiman et al., "Classification and Regression Trees"
     (1984, section 3.4.3). To insist on significance here would name the defaults in most searches

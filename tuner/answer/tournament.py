@@ -2,7 +2,7 @@
 
 The best configurations of the search, the defaults and the known-good settings meet on seeds that
 the search never saw. All get the first seed before anyone gets the second, so a tournament that is
-cut short still compares like with like. What the scores mean is said in `ranking.py`.
+cut short still compares like with like. `ranking.py` explains the scores.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Tournament:
     Args:
         finalists: those that are re-trained
         seeds: the planned ones first, then those that may be used in place of spared ones
-        planned: how many are planned
+        planned: the number of planned seeds
         scores: by (trial, seed), of a tournament that goes on
         race: whether those that are behind get no further seeds
     """
@@ -218,7 +218,7 @@ def nested_scores(scores: dict[tuple[int, int], float]) -> dict[int, dict[int, f
 
 
 def read_scores(run: RunDir) -> dict[tuple[int, int], float]:
-    """Read what `write_scores` wrote; empty when it wrote nothing yet."""
+    """Return the scores that `write_scores` wrote; empty before it wrote any."""
     path = run.path / SCORES
     nested = load_yaml(path) if path.exists() else {}
     with reading(path):

@@ -61,7 +61,7 @@ def _ask(address: str, given: str) -> None:
 
     Args:
         address: with which Ray is spoken to
-        given: how the user has said it, for the errors
+        given: the address as the user has given it, for errors
 
     Raises:
         UserError: nothing answers there, or not a Ray of our version, or it wants another token.
@@ -121,7 +121,7 @@ def _has_token(loader: Any) -> bool:
 
 
 def _ping(address: str, token: str | None) -> tuple[Any, str]:
-    """Return the gRPC status (None: well) and, where it is told, the version of a cluster."""
+    """Return the gRPC status (None: well) and the version of a cluster, where it is known."""
     import grpc
     from ray.core.generated import (
         gcs_service_pb2,

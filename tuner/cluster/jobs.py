@@ -52,7 +52,7 @@ class Job:
         started: seconds since the epoch; None: not yet
         ended: the same
         code: exit code of the command, once it has ended
-        message: what Ray says of it
+        message: Ray's own
     """
 
     id: str
@@ -155,7 +155,7 @@ class Jobs:
         )
 
     def call(self, words: Sequence[str]) -> tuple[int, str]:
-        """Run a short command of rltune there, and return its exit code and what it printed."""
+        """Run a short command of rltune there, and return its exit code and output."""
         return self._run(_entrypoint(words))
 
     def fetch(self, run: str, storage: str | os.PathLike[str]) -> Path:
@@ -230,7 +230,7 @@ class Jobs:
             return str(self._client.get_job_logs(job.id))
 
     def follow(self, job: Job) -> Iterator[str]:
-        """Yield what the command prints, until it ends."""
+        """Yield the command's output until it ends."""
         lines = self._client.tail_job_logs(job.id)
         loop = asyncio.new_event_loop()
         try:
@@ -270,7 +270,7 @@ def _job(found: Any) -> Job:
 
 
 def pack(run: str) -> str:
-    """Return a run directory as text: what fits together of it at this moment, as a .tar.gz."""
+    """Return a consistent copy of a run directory as text: a .tar.gz."""
     from rltune.runs.cloud import snapshot
     from rltune.runs.directory import RunDir
 

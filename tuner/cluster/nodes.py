@@ -50,7 +50,7 @@ def _make_probe() -> Any:
 
 
 def _growth_probe() -> Any:
-    """Return a function for the head: what its autoscaler was told, as text; None: it has none."""
+    """Return a function that reads the autoscaler's configuration on the head; None: none."""
 
     def told() -> str | None:
         from pathlib import Path

@@ -47,7 +47,7 @@ def fitting(resources: Resources, cpus: float, gpus: float) -> int:
 
 @dataclass(frozen=True)
 class NodeType:
-    """Machines that an autoscaler may add: how many, and what each has (None: not said)."""
+    """Machines that an autoscaler may add: their number, and resources (None: unknown)."""
 
     count: int
     cpus: float | None

@@ -20,7 +20,7 @@ def atomic_write(
     """Write a file wholly or not at all; a callable is given the temporary path to write to.
 
     Checkpoints are written by `rltune.agents.loop.checkpoint.write`: agents import nothing of the
-    tuner, and what took hours is flushed to the disk before it takes the place of the old one.
+    tuner, and hours of training are flushed to the disk before they replace the old file.
 
     Raises:
         StorageError: the disk is full, or it can't be written to.

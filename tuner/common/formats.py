@@ -36,7 +36,7 @@ def interval(low: float, high: float) -> str:
 
 
 def points(values: Iterable[float]) -> str:
-    """Return "480.0, 490.0, 495.0": what is shown of so few that there is no interval."""
+    """Return "480.0, 490.0, 495.0": scores that are too few for an interval."""
     return ", ".join(map(score, values))
 
 

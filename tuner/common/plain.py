@@ -31,7 +31,7 @@ def _json(value: Any) -> Any:
 
 
 def scalar(value: Any) -> Any:
-    """Return a scalar of NumPy as Python's number, and what JSON has no type for as text."""
+    """Return a NumPy scalar as Python's number, and any type that JSON lacks as text."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @contextmanager
 def reading(what: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever goes wrong in reading ``what`` into a UserError that names it."""
+    """Turn any error in reading ``what`` into a UserError that names it."""
     try:
         yield
     except (UserError, PermissionError, BrokenPipeError):
@@ -47,7 +47,7 @@ def reading(what: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_tree(run: Path) -> None:
-    """Raise UserError for what a run directory never holds.
+    """Raise UserError for files that a run directory never holds.
 
     That is a link that leads out of it, where reading would tell and writing would change what is
     elsewhere, and pipes and devices, which can be waited for without end.

@@ -1,4 +1,4 @@
-"""Checkpoint intervals: how often a checkpoint is saved, by what saving costs."""
+"""Checkpoint intervals, which follow from the time that saving takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
 
 
 class SaveTimer:
-    """Measures what saving takes, and tells when the next checkpoint is due."""
+    """Measures the time that saving takes, and says when a checkpoint is due."""
 
     def __init__(self) -> None:
         self._saved_at, self._cost = time.monotonic(), 0.0  # s

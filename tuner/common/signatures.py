@@ -18,7 +18,7 @@ def takes_fields_of(
     Args:
         specs: the dataclasses, whose defaults are shown
         but: fields that are no options
-        rest: what further options are called; None: there are none
+        rest: the name of further options; None: there are none
     """
 
     def decorate(function: F) -> F:

@@ -38,11 +38,11 @@ class Entry:
 def collect(
     runs: Runs, metric: str = EVALUATION, *, env: str | None = None, defaults: bool = False
 ) -> tuple[list[Entry], list[str]]:
-    """Return the entries in the order of their mention, and what was left out.
+    """Return the entries in the order given, and sentences on trainings left out.
 
     Args:
-        runs: what to read, see `Runs`
-        metric: what is compared
+        runs: paths, see `Runs`
+        metric: the column of the history to compare
         env: the environment of logs that don't say it
         defaults: of searches the agents' defaults, too
 

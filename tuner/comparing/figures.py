@@ -78,25 +78,25 @@ def curves(
     for env in dict.fromkeys(entry.env for entry in entries):
         series = []
         for entry in (entry for entry in entries if entry.env == env):
-            legs = [
-                leg
+            reached = [
+                curve
                 for training in entry.trainings
-                if len((leg := training.curve.until(until)).values)
+                if len((curve := training.curve.until(until)).values)
             ]
-            if axis == "time" and any(leg.seconds is None for leg in legs):
+            if axis == "time" and any(curve.seconds is None for curve in reached):
                 timeless.append(entry.label)
                 continue
             drawn = [
-                (leg.env_steps if leg.seconds is None or not unit else leg.seconds / seconds,
-                 leg.values)
-                for leg in legs
+                (curve.env_steps if curve.seconds is None or not unit else curve.seconds / seconds,
+                 curve.values)
+                for curve in reached
             ]  # fmt: skip
             found = learning_curve(drawn, entry.label, _colour(labels, entry.label))
             if found is None:
                 apart.append(entry.label)
                 continue
             series.append(found)
-            seeds.append(len(legs))
+            seeds.append(len(reached))
         if series:
             title = METRICS.get(metric, metric)
             panels.append(Panel(unit or "env_steps", title, series, title=env))
@@ -201,7 +201,7 @@ def improvements(found: ComparisonData) -> Chart | None:
 
 
 def _on_each(found: ComparisonData, pair: Pair) -> dict[str, float]:
-    """Return the probability on each of the environments that count, by what the page says."""
+    """Return the probability on each environment that counts, by its text on the page."""
     overall, each = found.overall, {}
     for result in found.environments:
         if overall is None or result.env not in overall.envs:
@@ -225,8 +225,8 @@ def _time_unit(entries: Sequence[Entry], until: float | None) -> tuple[str, floa
     """Return the unit of time that suits the longest curve, and its seconds."""
     ends = []
     for entry in entries:
-        legs = [training.curve.until(until).seconds for training in entry.trainings]
-        ends.append(min((leg[-1] for leg in legs if leg is not None and len(leg)), default=0.0))
+        times = [training.curve.until(until).seconds for training in entry.trainings]
+        ends.append(min((t[-1] for t in times if t is not None and len(t)), default=0.0))
     for unit, seconds in (("hours", 3600.0), ("minutes", 60.0)):
         if max(ends) >= 2 * seconds:
             return unit, seconds

@@ -69,14 +69,14 @@ class OverallResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonData:
-    """A comparison: what was compared, and what follows.
+    """A comparison: its entries, and its conclusions.
 
     Attributes:
-        metric, objective, until: what was compared, see `compare`
+        metric, objective, until: see `compare`
         environments: the comparison on each
         overall: that over all environments which all labels have, None where there is none
-        sentences: what follows
-        warnings: what weakens it
+        sentences: the conclusions
+        warnings: reasons to doubt it
     """
 
     metric: str

@@ -128,7 +128,7 @@ def _tested(summary: Summary) -> tuple[_Tested | None, _Tested | None]:
 
 
 def _whole(config: Mapping[str, Any], schedule: object, weights: object) -> dict[str, Any]:
-    """Return the configuration with its changes on the way and what it starts from, if any."""
+    """Return the configuration with its schedule and initial weights, if any."""
     more = {"schedule": schedule, "weights": weights}
     return {**config, **{name: value for name, value in more.items() if value}}
 

@@ -19,11 +19,11 @@ def random_entries(entries: Sequence[Entry], metric: str) -> tuple[list[Entry], 
     """Return actions at random on each environment, with as many seeds as the others have.
 
     They learn nothing, so their score is the same at any number of env_steps. Only gymnasium's own
-    environments are played, without arguments: what else a run names is not executed here.
+    environments are played, without arguments: no other code that a run names is executed here.
 
     Args:
-        entries: what is compared
-        metric: what of them
+        entries: those that are compared
+        metric: the column that is compared
 
     Returns:
         the entries, and a sentence for each environment that has none

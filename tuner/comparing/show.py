@@ -13,7 +13,7 @@ from rltune.reporting.page import Table
 
 
 def show(found: ComparisonData, *, plain: bool = False, console: Console | None = None) -> None:
-    """Print what follows, what weakens it, and the tables; ``plain`` without colours."""
+    """Print the conclusions, the warnings and the tables; ``plain`` without colours."""
     sheet = Sheet(console or make_console(plain))
     trainings = sum(len(entry.trainings) for entry in found.entries)
     facts = f"{plural(trainings, 'training')} on {plural(len(found.environments), 'environment')}"

@@ -218,7 +218,7 @@ def _measures(comparison: ComparisonData) -> list[str]:
 
 
 def _environments(comparison: ComparisonData) -> list[str]:
-    """Say what the comparison over environments leaves out, or why there is none."""
+    """Return warnings on environments that the comparison over all leaves out."""
     environments, overall = comparison.environments, comparison.overall
     if len(environments) < 2:
         return []

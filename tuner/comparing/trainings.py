@@ -47,15 +47,15 @@ class TrainingRecord:
         env: with its arguments, where it has some
         scale: the returns that count as 0 and 1, where the run says it
         config: the agent's hyperparameters, with their schedule if any; None where unknown
-        variant: what tells agents of the same name apart
+        variant: distinguishes agents of the same name
         seed: None where unknown
         planned: env_steps that it was to have, None where unknown
         reached: env_steps that it had
-        metric: what the curve is of: evaluations, or training episodes where there are none
+        metric: of the curve: evaluations, or training episodes where there are none
         diverged: it ended in numbers that are none, or failed: the worst score there is
-        finalists: how many its configuration was the best of, on just these test seeds; 0: none
-        tuned_for: what its search maximised, where that is not the usual
-        remark: what else has to be known
+        finalists: the number that its configuration was the best of on these test seeds; 0: none
+        tuned_for: the objective of its search, where it is not the usual one
+        remark: a sentence that a comparison has to quote
     """
 
     name: str

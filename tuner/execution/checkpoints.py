@@ -69,8 +69,8 @@ class Checkpoint:
     """The checkpoint of a job.
 
     A node that was cut off, and that Ray has given up, may go on for a while and still reach shared
-    storage: what it saves must not replace the progress of its successor. So a worker that fetches
-    the checkpoint leaves its name beside it, and only the last one to do so may save.
+    storage: its checkpoints must not replace the progress of its successor. So a worker that
+    fetches the checkpoint leaves its name beside it, and only the last one to do so may save.
 
     Args:
         path: of the file, in the run directory

@@ -32,7 +32,7 @@ class Series:
         x, y: where; None in a line begins a new one
         low, high: of a line a band in y; of points and bars whiskers, of bars in x
         width: of spans
-        texts: what the page shows of each point
+        texts: shown for each point on the page
         faint: in the background
     """
 
@@ -55,7 +55,7 @@ class Panel:
 
     ``marks`` are vertical lines, with what they mean; ``x_ticks`` and ``y_ticks`` name places. With
     ``x_to_one`` x is what is missing to 1, on a logarithmic axis that shows the values themselves.
-    ``y_from`` cuts off what lies below.
+    ``y_from`` cuts off the part below.
     """
 
     x_title: str
@@ -254,7 +254,7 @@ def to_one_ticks(missing: Iterable[float]) -> dict[float, str]:
 
 
 def _shown(panel: Panel) -> list[float]:
-    """Return the ends of the y axis of a panel that cuts off what lies below."""
+    """Return the ends of the y axis of a panel with ``y_from``."""
     assert panel.y_from is not None
     known = [y for series in panel.series for y in series.y if y is not None and math.isfinite(y)]
     edge = 0.05 * (max(known) - panel.y_from)

@@ -93,7 +93,7 @@ class _Threads(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal is for what matters."""
+        """Log nothing: the terminal stays clear."""
 
 
 def _answer(start: Any, status: str, body: bytes, kind: str = "text/plain") -> list[bytes]:

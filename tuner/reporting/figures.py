@@ -249,7 +249,9 @@ def learning_curves(summary: Summary) -> Chart | None:
     counts = set()
     for finalist, colour in zip(answer.ranking, COLOURS, strict=False):
         mine = rows[rows["trial"] == finalist.trial]
-        curves = [(leg["env_steps"], leg["eval_return"]) for _, leg in mine.groupby("seed")]
+        curves = [
+            (training["env_steps"], training["eval_return"]) for _, training in mine.groupby("seed")
+        ]
         curve = learning_curve(curves, f"{finalist.label}, {plural(len(curves), 'seed')}", colour)
         if curve is not None:
             counts.add(len(curves))

@@ -16,8 +16,8 @@ class OptunaChart(Chart):
 
     Attributes:
         plot: name of the function in optuna.visualization
-        study, params: what it is given
-        value_name: what the values are
+        study, params: its arguments
+        value_name: of the values
     """
 
     panels: Sequence[Panel] = ()

@@ -67,7 +67,7 @@ class Page:
     """The content of a page: the answer first, then tables and charts.
 
     Attributes:
-        facts: what was done, in a few words each
+        facts: about the run, in a few words each
         cards: the numbers of the first screen, each with name, value and note
         command: to be copied
         clip: of the winner (`rltune.reporting.clip.embedded`)
@@ -185,7 +185,7 @@ def facts(summary: Summary) -> list[str]:
 
 
 def sentences(summary: Summary) -> list[str]:
-    """Return the answer, or what can be said before there is one."""
+    """Return the sentences of the answer, or of the search before it has one."""
     if summary.answer is not None:
         found = list(summary.answer.sentences)
         if seeds := summary.more_test_seeds:
@@ -298,7 +298,7 @@ def ranking(answer: Answer) -> Table:
 
 
 def front(found: Front) -> Table:
-    """Return the members of the front, and what they beat."""
+    """Return the table of the front's members and of the configurations they dominate."""
     rows = []
     for member in found.members:
         cells = [member.label, "on the front" if member.on_front else "beaten"]

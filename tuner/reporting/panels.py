@@ -58,10 +58,10 @@ def estimates_panel(
 
     Args:
         title: of the axis of the scores
-        rows: label, what the page says of each single score -> score, and the estimate; an
+        rows: label, single scores by their text on the page, and the estimate; an
             interval without ends is not drawn
         name: of the estimate
-        dot: what a single score is
+        dot: the name of a single score
     """
     places = list(range(len(rows), 0, -1))
     ends: list[Any] = []

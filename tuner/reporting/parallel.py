@@ -14,7 +14,7 @@ SCALE = (GREY, "#56b4e9", ORANGE)
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter: where the trials lie on its axis, and what some of the places are called."""
+    """A parameter: the trials' places on its axis, and its tick labels."""
 
     name: str
     places: Sequence[float]
@@ -45,7 +45,7 @@ class ParallelChart(Chart):
     Attributes:
         axes: from left to right
         values: of the trials
-        value_name: what they are
+        value_name: of the values
         lowest: values below it have the colour of the lowest
     """
 
@@ -130,7 +130,7 @@ class ParallelChart(Chart):
 
 
 def round_ticks(low: float, high: float, most: int = 5) -> dict[float, str]:
-    """Return round numbers between two ends, at most so many, with what they are called."""
+    """Return round numbers between two ends, at most so many, with their labels."""
     import numpy as np
 
     span = high - low

@@ -267,7 +267,7 @@ def _searched(summary: Summary, trials: pd.DataFrame) -> list[str]:
 def _numbers(
     column: pd.Series[Any], about: Mapping[str, Any]
 ) -> tuple[list[float], dict[int, str] | None]:
-    """Return values to draw; choices as whole numbers, with what the numbers mean."""
+    """Return values to draw; choices as whole numbers, with their labels."""
     values = column if "choice" in about else _start_values(column)
     numeric = values.map(_number)  # pandas 2's to_numeric drops the last digits of texts
     if "choice" not in about and numeric.notna().sum() == values.notna().sum():

@@ -197,7 +197,7 @@ class Mirror:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Copy what is left, for at most a minute or two."""
+        """Copy the files that are left, for at most a minute or two."""
         with suppress(OSError, sqlite3.Error):
             self._snapshots.put(_snapshot(self._run))
         self._snapshots.put(None)
@@ -220,7 +220,7 @@ class Mirror:
             self._warn(f"no snapshot of the run could be taken: {_line(error)}")
 
     def _sync(self, snapshot: Path) -> None:
-        """Copy what has changed since the last time, and delete what has gone."""
+        """Copy files that have changed since the last time, and delete those that are gone."""
         remote = self._remote
         if self._there is None:
             self._there = dict.fromkeys(remote.files())

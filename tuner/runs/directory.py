@@ -276,7 +276,7 @@ class RunDir:
         return self.path / "report"
 
     def trial_dir(self, number: int) -> Path:
-        """Return the folder of a trial; whoever writes into it makes it."""
+        """Return the folder of a trial; it is made by its first writer."""
         return self.path / "trials" / str(number)
 
     def checkpoint(self, number: int) -> Path:

@@ -307,7 +307,7 @@ def _widest_first(part: tuple[int, int, Path]) -> tuple[int, int]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left: temporary files and files that a larger part covers."""
+    """Remove temporary files of killed writers, and files that a larger part covers."""
     parts, journals = _listing(folder)
     wanted = {path for *_, path in (*parts, *journals)}
     for path in folder.iterdir():

@@ -43,7 +43,7 @@ class StopRequests:
         return [_trial(path) for path in self._files()]
 
     def done(self, trial: int | None) -> None:
-        """Forget what was carried out: from here on the study knows it."""
+        """Forget requests that were carried out: the study has recorded them."""
         with contextlib.suppress(OSError):
             self._file(trial).unlink()
 

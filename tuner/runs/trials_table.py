@@ -82,7 +82,7 @@ class TrialsTable:
         self._due = 0.0
 
     def write(self, trials: Callable[[], list[TrialRecord]], force: bool = False) -> None:
-        """Write the table of what ``trials`` returns; now and then unless forced."""
+        """Write the table of the trials; only now and then unless forced."""
         started = time.monotonic()
         if not force and started < self._due:
             return
@@ -125,7 +125,7 @@ def read_trials(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _checked(table: pa.Table) -> pa.Table:
-    """Return the table with every column of its type; ValueError: it has not what it needs."""
+    """Return the table with every column of its type; ValueError: a required column is missing."""
     for name, kind in COLUMNS.items():
         if name not in table.column_names:  # of an older version, unless it is needed
             if name in NEEDED:

@@ -29,13 +29,13 @@ class Feed:
     def __init__(
         self, backend: str, folder: Path, warn: Callable[[str], None], **opening: Any
     ) -> None:
-        """Start it with an opening message; what it prints goes to tracking.log in its folder.
+        """Start the process with an opening message; its output goes to tracking.log in its folder.
 
         Args:
             backend: wandb, tensorboard or mlflow
-            folder: what belongs to the backend, in the run directory
+            folder: of the backend, in the run directory
             warn: gets the few sentences that a user has to see, from another thread
-            **opening: what `session.Session` of the backend is told
+            **opening: the opening message to the backend's `session.Session`
         """
         self._backend, self._folder, self._warn = backend, folder, warn
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -73,7 +73,7 @@ class Feed:
             self._queue.put(None)
 
     def close(self, timeout: float) -> None:
-        """Let it finish, for at most ``timeout`` seconds; what lies on disk stays there."""
+        """Let the process finish, for at most ``timeout`` seconds; files on disk stay there."""
         if self._process is None or self._process.stdin is None:
             return
         self.finish()

@@ -41,7 +41,7 @@ class TensorboardSession(Session[Folder]):
         run.writer.close()
 
     def search_finished(self, summary: dict[str, Any]) -> None:
-        """Write the best so far, the answer and what mattered."""
+        """Write the best so far, the answer and the importances."""
         with SummaryWriter(str(self.path / "tensorboard" / "search")) as run:
             for row in outcome.best_so_far(outcome.trials(self.path)):
                 trial = int(row.pop("search/trial"))

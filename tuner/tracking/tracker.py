@@ -50,7 +50,7 @@ class Tracker:
         self._put("trial_finished", trial=trial, summary=dict(summary), seed=seed, role=role)
 
     def search_finished(self, summary: Mapping[str, Any]) -> None:
-        """Write the search's own run: ``summary``, and what the run directory has by now."""
+        """Write the search's own run: ``summary``, and the files of the run directory."""
         self._put("search_finished", summary=dict(summary))
 
     def close(self, timeout: float = 30.0) -> None:

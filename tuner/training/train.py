@@ -101,7 +101,7 @@ def train(
     """Train an agent from the start, in a new run directory.
 
     Args:
-        spec: what to train
+        spec: of the training
         name: of the run directory; by default made of agent, environment and date
         storage_path: the folder of the runs; or s3://..., where they are copied to
         plain: lines instead of a progress bar
@@ -267,7 +267,7 @@ def resume(
     target_reward: float | None = None,
     plain: bool = False,
 ) -> int:
-    """Do what `rltune resume` does for a training, and return the exit code."""
+    """Resume a training as `rltune resume` does, and return the exit code."""
     try:
         result = resume_training(
             run, total_timesteps=total_timesteps, target_reward=target_reward, plain=plain
@@ -490,7 +490,7 @@ def _summary(result: TrainResult) -> dict[str, Any]:
 
 
 def print_result(result: TrainResult, say: Callable[[str], None] = print) -> None:
-    """Say how a training ended, where its files are and what can be done with them."""
+    """Print the outcome of a training, its files, and commands to go on with."""
     path = short_path(result.path)
     if result.diverged:
         blamed = "the environment gave" in result.diverged

@@ -1,4 +1,4 @@
-"""Importances of trials that a sampler chose or a scheduler stopped early, by a surrogate model.
+"""Importances of trials that a sampler chose or a scheduler stopped, by a surrogate model.
 
 Shuffled values of a parameter tell nothing here. A sampler comes to draw every parameter from a
 narrow range while the values rise, the parameters without influence too: so they are correlated.
@@ -39,7 +39,7 @@ HOW = (
 
 
 @dataclass(frozen=True)
-class Told:
+class ModelImportance:
     """A column's importances by the model, with their noise floors.
 
     They are the variance that the column makes alone, the variance that it has a part in, and the
@@ -112,7 +112,7 @@ class Grid:
 
 
 def placed(columns: Sequence[DesignColumn], x: Array) -> Array:
-    """Return points with levels at their middles, and what is inactive in the middle of all."""
+    """Return points with levels at their middles, and inactive values at 0.5."""
     found = x.copy()
     for i, column in enumerate(columns):
         if column.kind != "continuous":
@@ -127,7 +127,7 @@ class ChosenTrials:
     """The importances of all columns by a model of the trials.
 
     Args:
-        factors: what was varied
+        factors: of the search
         values: of the trials
         seed: of everything random in it
     """
@@ -144,16 +144,18 @@ class ChosenTrials:
         place = METHODS.index(method)
         whole = 1.0
         if method == "ped-anova":  # its divergences are shares of their sum
-            whole = max(sum(float(told.values[place]) for told in self._told.values()), 1e-12)
+            whole = max(
+                sum(float(judged.values[place]) for judged in self._importances.values()), 1e-12
+            )
         rows = []
         for i, column in enumerate(self._columns):
             trials = int(self._trials[i])
-            told = self._told.get(i)
-            if told is None:
+            judged = self._importances.get(i)
+            if judged is None:
                 rows.append(unknown(method, column.name, trials))
                 continue
-            value, floor = told.values[place], told.floors[place]
-            low, high = interval(told.draws[:, place] / max(whole, 1e-12))
+            value, floor = judged.values[place], judged.floors[place]
+            low, high = interval(judged.draws[:, place] / max(whole, 1e-12))
             value, floor = share(value / max(whole, 1e-12)), share(floor / max(whole, 1e-12))
             low, high = min(low, value), max(high, value)
             noise = value <= floor
@@ -163,14 +165,14 @@ class ChosenTrials:
         return sorted(rows, key=lambda row: -np.nan_to_num(row.importance, nan=-1.0))
 
     @cached_property
-    def _told(self) -> dict[int, Told]:
-        return {i: self.tell(i) for i, n in enumerate(self._trials) if n >= MIN_ACTIVE}
+    def _importances(self) -> dict[int, ModelImportance]:
+        return {i: self.importance(i) for i, n in enumerate(self._trials) if n >= MIN_ACTIVE}
 
     @cached_property
     def _all(self) -> Scales:
         return self._response.fit()
 
-    def tell(self, i: int) -> Told:
+    def importance(self, i: int) -> ModelImportance:
         """Return a column's importances; shares of all variance, but for PED-ANOVA's."""
         rng = np.random.default_rng([self._seed, i])
         grid = Grid(self._columns, i, np.random.default_rng([self._seed, i, 1]))
@@ -213,7 +215,7 @@ class ChosenTrials:
                 drawn.append(_shares(*grid.importances(values, np.full(count, scale[0] * rest))))
         drawn.append(np.zeros((counts[:2].sum(), 3)))
         floors = np.quantile(found[1:], LEVEL, axis=0)
-        return Told(found[0], floors, np.vstack(drawn))
+        return ModelImportance(found[0], floors, np.vstack(drawn))
 
 
 def _shares(importances: Array, total: Array) -> Array:

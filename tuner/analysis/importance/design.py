@@ -43,7 +43,7 @@ class Factors:
             when they were drawn at random and ran the same budget
         seeds: scores of one configuration on several seeds each, one array per configuration
         per_trial: the part of a seed's variance that is left in a trial's value, a mean of seeds
-        notes: sentences on what was left out or is not known
+        notes: sentences on trials left out and on unknown shares
         why_not: why nothing can be said of such a search; empty when something can
     """
 
@@ -141,7 +141,7 @@ def _usable(
 def _matrix(
     columns: Sequence[DesignColumn], trials: Sequence[Mapping[str, float]], seed: int
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the trials' places, random where inactive, and what is active: (trials, columns)."""
+    """Return places, random where inactive, and the active ones, both (trials, columns)."""
     shape = (len(trials), len(columns))
     active = np.array([[c.name in p for c in columns] for p in trials], dtype=np.bool_)
     x = np.random.default_rng(seed).random(shape)
@@ -173,7 +173,7 @@ def _values(
 ) -> Values:
     """Return the values at the budgets at which trials ended.
 
-    Who failed has the worst value at the next budget that it would have come to.
+    A failed trial has the worst value at the next budget that it would have reached.
     """
     counted = Counter(ends)
     often = [budget for budget, _ in counted.most_common(MAX_BUDGETS - 1)]

@@ -133,7 +133,7 @@ class Design:
 
 
 class Forest:
-    """A random forest on a design, what it says out of bag, and its leaves as boxes.
+    """A random forest on a design, its out-of-bag predictions, and its leaves as boxes.
 
     The trees are scikit-learn's, their trials are drawn here: a hundred small forests are grown,
     and scikit-learn's own takes longer to copy a tree's settings than to grow the tree.
@@ -257,7 +257,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Effect:
-    """The variance that a column, or a pair beyond its columns, gives to the values.
+    """The variance of the values that is due to a column, or to a pair beyond its columns.
 
     Attributes:
         variance: times the share of the trials in which the columns are active; without bias, and
@@ -280,7 +280,7 @@ class Effect:
         """Return the variance in other samples of the trials, shape (samples,).
 
         Args:
-            weights: how often each trial was drawn, divided by their number, shape (samples, n)
+            weights: counts of the trials in each sample, divided by n, shape (samples, n)
         """
         weights = weights[:, self.rows]
         share = np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)

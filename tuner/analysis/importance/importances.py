@@ -63,7 +63,7 @@ def importances(
         run: a run, its directory, its name or latest
         methods: of `METHODS`
         samples: of the bootstrap
-        seed: of everything random in it; the same search gives the same table
+        seed: of all random numbers; the same search gives the same table
 
     Raises:
         UserError: there is no such run, it is no search, or there is no such method.
@@ -80,7 +80,7 @@ def importances(
 def judge(
     factors: Factors, methods: Sequence[str] = METHODS, samples: int = 1000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the table of `importances` for what was varied."""
+    """Return the table of `importances` for these factors."""
     notes, design = list(factors.notes), factors.design
     why_not = factors.why_not or _why_not(factors)
     rows: list[Importance] = []
@@ -126,7 +126,7 @@ def _why_not(factors: Factors) -> str:
 
 
 def needs(rows: Iterable[Importance], trials: int) -> str:
-    """Say about how many trials it takes to find a small share; empty without an importance.
+    """Return a sentence on the trials it takes to find a small share; empty without an importance.
 
     A floor falls as the number of trials grows. A parameter is above it in nine of ten searches
     when its share is twice the floor.

@@ -1,7 +1,7 @@
 """A Gaussian process of the trials' values over the space and the budget.
 
-All values of a trial take part, not only its last: then the likelihood is right whoever chose the
-trials and whoever stopped them. A trial's luck stays with it, so its values have it in common; each
+All values of a trial take part, not only its last: then the likelihood is right whatever chose the
+trials and stopped them. A trial's luck stays with it, so its values have it in common; each
 budget has a mean of its own.
 """
 
@@ -63,7 +63,7 @@ class Scales:
 
 
 class Response:
-    """The process and how it is fitted to values.
+    """The response surface: a Gaussian process, and its fit to the values.
 
     Args:
         columns: of the space

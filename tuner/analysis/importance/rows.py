@@ -38,5 +38,5 @@ def interval(samples: Array) -> tuple[float, float]:
 
 
 def share(value: float) -> float:
-    """Return it as a share: what came out below 0 or above 1 by chance is at the end."""
+    """Return the value as a share, clipped to 0..1."""
     return min(max(float(value), 0.0), 1.0)

@@ -179,7 +179,7 @@ class ShuffledTrials:
 
     @cached_property
     def _shuffled(self) -> list[list[_Shuffle]]:
-        """For each column, what the methods find in it when its values are shuffled.
+        """For each column, its importances in shuffles of its values.
 
         Columns of about equal importance are shuffled at once: the less important ones hardly miss
         each other, and the floor of the others is a little higher for it.
