@@ -24,9 +24,9 @@ from rltune.reporting.charts import (
 )
 from rltune.reporting.panels import (
     bands_say,
-    cut_off,
     estimates_panel,
     learning_curve,
+    lower_edge,
     objective_name,
     points_of,
     valued,
@@ -72,7 +72,7 @@ def history(summary: Summary) -> Chart | None:
     if len(stopped):
         says += f"; {plural(len(stopped), 'trial')} stopped early, shown hollow: their values are "
         says += "those of a shorter training, and no record"
-    edge, cut = cut_off(trials["objective"])
+    edge, cut = lower_edge(trials["objective"])
     panel = Panel("trial", objective_name(summary), series, y_from=edge)
     return Chart("history", "The search", f"{says}.{cut}", [panel])
 
@@ -117,7 +117,7 @@ def stopping(summary: Summary) -> Chart | None:
         says += "most of them at the dotted rungs, where trials are compared."
     if len(shown) < len(numbers):
         says += f" The last {MOST_CURVES} of {len(numbers)} trials are shown."
-    edge, cut = cut_off(rows.groupby(["trial", "env_steps"])["eval_return"].mean(), "evaluation")
+    edge, cut = lower_edge(rows.groupby(["trial", "env_steps"])["eval_return"].mean(), "evaluation")
     says += cut
     panel = Panel("env_steps", "return of an evaluation", series, marks=marks, y_from=edge)
     return Chart("stopping", "Where trials were stopped", says, [panel], height=360)

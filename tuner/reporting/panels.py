@@ -107,7 +107,7 @@ def points_of(
     return Series("points", list(x), values, label, colour, texts=texts, **more)
 
 
-def cut_off(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, str]:
+def lower_edge(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, str]:
     """Return the lower end of an axis that a few values would flatten, and a sentence on it."""
     edge = far_below(values)
     if edge is None:

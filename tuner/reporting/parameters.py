@@ -24,7 +24,7 @@ from rltune.reporting.charts import (
     to_one_ticks,
 )
 from rltune.reporting.optuna_chart import OptunaChart
-from rltune.reporting.panels import cut_off, objective_name, points_of, valued
+from rltune.reporting.panels import lower_edge, objective_name, points_of, valued
 from rltune.reporting.parallel import Axis, ParallelChart, round_ticks
 
 MOST_COMPARED = 3  # parameters in charts of pairs
@@ -74,7 +74,7 @@ def slices(summary: Summary) -> Chart | None:
     if len(trials) < LEAST_TRIALS or not names:
         return None
     panels = []
-    edge, cut = cut_off(trials["objective"])
+    edge, cut = lower_edge(trials["objective"])
     for name in names:
         about = summary.searched[name]
         column = trials[f"config.{name}"]
@@ -110,7 +110,7 @@ def parallel(summary: Summary) -> Chart | None:
     says = f"A line is a trial that ran its whole budget ({plural(len(trials), 'trial')}); orange "
     says += "lines scored high, grey ones low. The axes are scaled as they are searched."
     values = trials["objective"].astype(float).tolist()
-    lowest, cut = cut_off(trials["objective"])
+    lowest, cut = lower_edge(trials["objective"])
     if cut:
         says += " Lines far below have the colour of the lowest."
     title = objective_name(summary)

@@ -18,7 +18,13 @@ import numpy as np
 from rltune.analysis.importance.design import Factors
 from rltune.analysis.importance.fanova import Array, DesignColumn
 from rltune.analysis.importance.response import NEVER, Process, Response, Scales, Values, normal
-from rltune.analysis.importance.rows import MIN_ACTIVE, Importance, interval, share, unknown
+from rltune.analysis.importance.rows import (
+    MIN_ACTIVE,
+    Importance,
+    percentile_interval,
+    share,
+    unknown,
+)
 
 METHODS = ("fanova", "permutation", "ped-anova")
 N_PLACES = 10  # of a continuous column, where the model is asked
@@ -155,7 +161,7 @@ class ChosenTrials:
                 rows.append(unknown(method, column.name, trials))
                 continue
             value, floor = judged.values[place], judged.floors[place]
-            low, high = interval(judged.draws[:, place] / max(whole, 1e-12))
+            low, high = percentile_interval(judged.draws[:, place] / max(whole, 1e-12))
             value, floor = share(value / max(whole, 1e-12)), share(floor / max(whole, 1e-12))
             low, high = min(low, value), max(high, value)
             noise = value <= floor

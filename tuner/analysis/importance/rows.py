@@ -31,7 +31,7 @@ def unknown(method: str, parameter: str, trials: int) -> Importance:
     return Importance(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
 
 
-def interval(samples: Array) -> tuple[float, float]:
+def percentile_interval(samples: Array) -> tuple[float, float]:
     """Return the 95 % interval."""
     low, high = np.quantile(samples, [0.025, 0.975])
     return share(low), share(high)

@@ -16,7 +16,13 @@ import numpy as np
 from rltune.analysis.importance.design import Factors
 from rltune.analysis.importance.fanova import Array, Design, Effect, Forest, effect
 from rltune.analysis.importance.ped_anova import Divergence
-from rltune.analysis.importance.rows import MIN_ACTIVE, Importance, interval, share, unknown
+from rltune.analysis.importance.rows import (
+    MIN_ACTIVE,
+    Importance,
+    percentile_interval,
+    share,
+    unknown,
+)
 
 SHUFFLES = 30  # a parameter without influence exceeds them all in 1 of 31 searches
 PED_SAMPLES = 100  # of its bootstrap at most; an evaluation takes milliseconds
@@ -65,7 +71,7 @@ class ShuffledTrials:
         return int(self._design.active[:, list(columns)].all(axis=1).sum())
 
     def _row(self, method: str, i: int, value: float, samples: Array, floor: float) -> Importance:
-        low, high = interval(samples)
+        low, high = percentile_interval(samples)
         value, floor = share(value), share(floor)
         name = self._columns[i].name
         trials, noise = self._trials(i), value <= floor
@@ -115,7 +121,7 @@ class ShuffledTrials:
             # The strongest were picked out of many, so the shuffles may pick theirs, too.
             shuffles = [shuffle.pair for i in pair for shuffle in self._shuffled[i]]
             floor = share(max(shuffles) / self._total)
-            low, high = interval(samples)
+            low, high = percentile_interval(samples)
             name = " x ".join(self._columns[i].name for i in pair)
             trials = self._trials(*pair)
             yield Importance(
@@ -136,7 +142,7 @@ class ShuffledTrials:
             picks = rng.integers(count, size=(len(self._samples), count))
             drawn = sums[picks].sum(axis=1) / freedom[picks].sum(axis=1)
         part, nan = self._factors.per_trial, float("nan")
-        low, high = interval(part * drawn / self._totals)
+        low, high = percentile_interval(part * drawn / self._totals)
         value = share(part * sums.sum() / freedom.sum() / self._total)
         yield Importance("fanova", "seed", "seed", value, low, high, nan, False, count)
 

@@ -22,7 +22,7 @@ from rltune.agents.errors import UserError
 from rltune.analysis.importance.design import read_factors
 from rltune.analysis.importance.fanova import Design, DesignColumn, Forest, effect
 from rltune.analysis.importance.importances import COLUMNS, MIN_TRIALS, needs
-from rltune.analysis.importance.rows import Importance, interval
+from rltune.analysis.importance.rows import Importance, percentile_interval
 from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.analysis.importance.text import show_importances
 from rltune.cli import main
@@ -124,7 +124,7 @@ def test_intervals_hold_the_true_indices_of_the_ishigami_function() -> None:
         y = np.sin(a) + 7 * np.sin(b) ** 2 + 0.1 * c**4 * np.sin(a)
         analysis = analyse(Design(columns, x, y, np.ones_like(x, dtype=np.bool_)), seed)
         found = [analysis.fanova(i) for i in range(4)]
-        ends = [interval(samples) for _, samples in found]
+        ends = [percentile_interval(samples) for _, samples in found]
         held += [low <= one <= high for (low, high), one in zip(ends, truth, strict=True)]
         shares.append([share for share, _ in found])
         forests.append([analysis.plain(i) for i in range(4)])
