@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from rltune.analysis.importance.design import factors_of, read_factors
 from rltune.analysis.importance.importances import importances, judge
-from rltune.analysis.importance.rows import interval
+from rltune.analysis.importance.rows import percentile_interval
 from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.results import Run
 from rltune.runs.directory import RunDir
@@ -173,7 +173,9 @@ def coverage(function: Function, run: Run, seed: int) -> dict[str, Any]:
     found = {}
     for i, column in enumerate(design.columns):
         value, samples = analysis.fanova(i)
-        found[column.name] = [round(x, 4) for x in (value, *interval(samples), analysis.plain(i))]
+        found[column.name] = [
+            round(x, 4) for x in (value, *percentile_interval(samples), analysis.plain(i))
+        ]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Results: what `rltune.open` and `rltune.Search.run` give, with frames, figures and the answer."""
+"""Results of runs, as `rltune.open` and `rltune.Search.run` return them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Run(RunReader):
-    """A run for its user: what the reader gives, and figures, the front and the policy."""
+    """A run for its user: the reader's frames, and figures, the front and the policy."""
 
     def policy(
         self,
@@ -28,7 +28,7 @@ class Run(RunReader):
         env: str | None = None,
         device: str = "auto",
     ) -> Policy:
-        """Return what the run has learned, to act with; see `rltune.load`."""
+        """Return the trained policy of the run, to act with; see `rltune.load`."""
         from rltune.training.policy import load
 
         return load(self.path, best=best, trial=trial, env=env, device=device)
@@ -60,7 +60,7 @@ class Run(RunReader):
     def figures(self) -> dict[str, Chart]:
         """Return the report's figures by name; a notebook shows them, ``save(folder)`` draws them.
 
-        What the run does not carry yet is left out.
+        Figures that the run has no data for yet are left out.
         """
         from rltune.analysis.summary import Summary
         from rltune.reporting.figures import charts
@@ -82,7 +82,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found; everything is read from its run directory."""
+    """The result of a search; everything is read from its run directory."""
 
     run: Run
     interrupted: bool = False

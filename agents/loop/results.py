@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import platform
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +21,19 @@ class Episode:
     length: int
     time: float
 
+    def row(self) -> dict[str, Any]:
+        """Return the columns of the episodes' table."""
+        return {
+            "env_steps": self.env_steps,
+            "episode_return": self.episode_return,
+            "length": self.length,
+            "timestamp": self.time,
+        }
+
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one call of ``learn`` did.
+    """The outcome of one call of ``learn``.
 
     ``metrics`` are means over the chunk's updates; ``mean_reward`` is that of the last training
     episodes (`Controls.reward_buffer_size`); ``diverged`` says what became infinite or NaN.
@@ -52,6 +64,28 @@ class Chunk:
             episodes=[episode for chunk in chunks for episode in chunk.episodes],
             updates=updates,
         )
+
+    def row(self, iteration: int, since: int, **measured: float) -> dict[str, Any]:
+        """Return the columns of the history.
+
+        Args:
+            iteration: its number within the training
+            since: the env steps of the agent before the chunk
+            measured: further columns: the training's seconds so far, the worker's memory
+        """
+        return {
+            "iteration": iteration,
+            "env_steps": self.env_steps,
+            "step": self.env_steps,
+            "mean_reward": self.mean_reward,
+            "best_reward": self.best_reward,
+            "episode_reward": self.episodes[-1].episode_return if self.episodes else None,
+            **measured,
+            "env_steps_per_second": (self.env_steps - since) / max(self.seconds, 1e-9),
+            "timestamp": time.time(),
+            "node": platform.node(),
+            **self.metrics,
+        }
 
 
 @dataclass(frozen=True)

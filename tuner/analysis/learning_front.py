@@ -1,4 +1,4 @@
-"""The front of a search's objective against env_steps: a view on what any search has recorded."""
+"""The learning-curve front: a search's best objective against env steps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def learning_front(run: RunReader, against: str = STEPS) -> pd.DataFrame:
-    """Return the front of the objective against env_steps: who has the best value by when.
+    """Return the front of the objective against env steps: the best value so far, and its trial.
 
-    All evaluations of the search compete, those of trials that were stopped later included. It is a
-    view: the values are those of the search, chosen for being the best. Where the trial was trained
-    again on test seeds, its value there is beside it.
+    All evaluations of the search compete, those of trials that were stopped later included. The
+    values are those of the search, so they were chosen for being the best. Where a trial was
+    trained again on test seeds, its value there is beside it.
 
     Args:
         run: of a search
-        against: what; there is `goals.STEPS` only
+        against: the resource; there is `goals.STEPS` only
 
     Returns:
         a row per point of the front: env_steps, trial, objective, and of the tests the
@@ -59,11 +59,11 @@ def learning_front(run: RunReader, against: str = STEPS) -> pd.DataFrame:
 
 
 def _tested(tests: pd.DataFrame, point: int, spec: SearchSpec) -> dict[str, float]:
-    """Return what the re-trainings of a trial have reached by this point."""
+    """Return the scores of a trial's re-trainings at this point, as columns of the front."""
     scores = []
-    legs: Any = tests.sort_values("iteration").groupby("seed")
-    for _, leg in legs:
-        reached = [(spec.points[row["iteration"] - 1], row) for row in leg.to_dict("records")]
+    by_seed: Any = tests.sort_values("iteration").groupby("seed")
+    for _, rows in by_seed:
+        reached = [(spec.points[row["iteration"] - 1], row) for row in rows.to_dict("records")]
         so_far = [metric_of(row, spec.metric) for at, row in reached if at <= point]
         if so_far and reached[-1][0] >= point:
             scores.append(objective_of(so_far, spec.objective))

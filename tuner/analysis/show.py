@@ -1,4 +1,4 @@
-"""Prints what a run found, from its run directory alone: the answer first."""
+"""The summary of a run in the terminal, the answer first: `rltune show`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -15,7 +14,16 @@ from rich.text import Text
 from rltune.analysis.learning_front import learning_front
 from rltune.analysis.summary import Summary
 from rltune.answer.model import Answer
-from rltune.common.formats import count, duration, interval, plural, points, score, setting
+from rltune.common.formats import (
+    count,
+    duration,
+    interval,
+    plural,
+    points,
+    score,
+    setting,
+    short_path,
+)
 from rltune.common.terminal import Sheet, make_console, plain_table
 from rltune.runs.reader import read_run
 from rltune.stats.estimates import FEW_RUNS
@@ -52,15 +60,15 @@ def show(
         return
     console = console or make_console(plain)
     if summary.kind == "train":
-        _Training(summary, console).show()
+        _TrainingPage(summary, console).show()
     else:
-        _Search(summary, console).show()
+        _SearchPage(summary, console).show()
 
 
 def show_learning_front(
     path: str | os.PathLike[str], against: str, *, as_json: bool = False, plain: bool = False
 ) -> None:
-    """Print which trial has the best objective by when.
+    """Print the learning-curve front: the best trial by env steps.
 
     Raises:
         UserError: there is no such search, or no front against that.
@@ -69,7 +77,7 @@ def show_learning_front(
     if as_json:
         print(frame.to_json(orient="records", indent=2))
         return
-    console = Console(color_system=None if plain else "auto", highlight=False)
+    console = make_console(plain)
     table = plain_table("env_steps", "trial", "objective", "on test seeds", "seeds", numbers_from=0)
     for row in frame.to_dict("records"):
         test = "-"
@@ -84,12 +92,12 @@ def show_learning_front(
 
 
 class _Page(Sheet):
-    """What all runs have."""
+    """The sections that searches and trainings have in common."""
 
     def __init__(self, summary: Summary, console: Console) -> None:
         super().__init__(console)
         self.summary = summary
-        self.place = shlex.quote(_short_path(summary.path))
+        self.place = shlex.quote(short_path(summary.path))
 
     def title(self, facts: Iterable[str]) -> None:
         summary = self.summary
@@ -119,7 +127,7 @@ class _Page(Sheet):
         self.line(table)
 
 
-class _Search(_Page):
+class _SearchPage(_Page):
     def show(self) -> None:
         summary, spec = self.summary, self.summary.spec
         budget = f"{count(spec.get('budget', 0))} env-steps a trial"
@@ -160,6 +168,11 @@ class _Search(_Page):
                 tested = plural(self.summary.tested, "training")
                 self.line(f"The tournament on test seeds has begun: {tested} done.")
             return
+        self._conclusions(answer)
+        if answer.ranking:
+            self._ranking(answer)
+
+    def _conclusions(self, answer: Answer | Front) -> None:
         self.section("Answer")
         first, *others = answer.sentences
         self.line(Text(first, "bold"))
@@ -167,56 +180,50 @@ class _Search(_Page):
             self.line(sentence)
         for warning in answer.warnings:
             self.line(Text(f"! {warning}", "yellow"))
-        if answer.ranking:
-            self._ranking(answer)
 
     def _front(self, front: Front) -> None:
-        self.section("Answer")
-        first, *others = front.sentences
-        self.line(Text(first, "bold"))
-        for sentence in others:
-            self.line(sentence)
-        for warning in front.warnings:
-            self.line(Text(f"! {warning}", "yellow"))
+        self._conclusions(front)
         note = "interquartile means on test seeds, 95 % interval" if front.tested else "as searched"
         self.section("Front", note)
         names = [goal.name + (" (less is better)" if goal.minimize else "") for goal in front.goals]
         table = plain_table("", *names)
-        for one in front.members:
+        for member in front.members:
             cells = []
             for goal in front.goals:
-                estimate = one.estimates.get(goal.name)
-                value = estimate.value if estimate else one.tuning.get(goal.name)
+                estimate = member.estimates.get(goal.name)
+                value = estimate.value if estimate else member.tuning.get(goal.name)
                 cell = score(value)
                 if estimate and (ends := interval(estimate.low, estimate.high)):
                     cell += f" ({ends})"
-                elif goal.name in one.scores:
-                    cell += f" ({points(one.scores[goal.name].values())})"
+                elif goal.name in member.scores:
+                    cell += f" ({points(member.scores[goal.name].values())})"
                 cells.append(cell)
-            mark = "*" if one.on_front else "x" if one.dominated_by else " "
-            table.add_row(f"{mark} {one.label}", *cells, style="" if one.on_front else "dim")
+            mark = "*" if member.on_front else "x" if member.dominated_by else " "
+            table.add_row(f"{mark} {member.label}", *cells, style="" if member.on_front else "dim")
         self.line(table)
         self.line(Text("* on the front   x dominated beyond chance", "dim"))
-        if any(len(row) < FEW_RUNS for one in front.members for row in one.scores.values()):
+        if any(len(row) < FEW_RUNS for member in front.members for row in member.scores.values()):
             self.line(Text(TOO_FEW, "dim"))
 
     def _ranking(self, answer: Answer) -> None:
-        seeds = max(len(one.scores) for one in answer.ranking)
+        seeds = max(len(finalist.scores) for finalist in answer.ranking)
         self.section("Ranking", f"on {plural(seeds, 'test seed')}, interquartile means")
         table = plain_table("", "IQM", "95 % interval", "worst", "seeds", "tuning", numbers_from=1)
-        for one in answer.ranking:
-            won = one.trial == answer.winner
-            mark = ">" if won else "=" if one.tied else " "
-            ends = interval(one.low, one.high) or points(one.scores.values())
-            numbers = score(one.iqm), ends, score(one.worst), str(len(one.scores))
-            style = "bold" if won else "" if one.tied else "dim"
-            table.add_row(f"{mark} {one.label}", *numbers, score(one.objective), style=style)
+        for finalist in answer.ranking:
+            won = finalist.trial == answer.winner
+            mark = ">" if won else "=" if finalist.tied else " "
+            ends = interval(finalist.low, finalist.high) or points(finalist.scores.values())
+            numbers = score(finalist.iqm), ends, score(finalist.worst), str(len(finalist.scores))
+            style = "bold" if won else "" if finalist.tied else "dim"
+            table.add_row(
+                f"{mark} {finalist.label}", *numbers, score(finalist.objective), style=style
+            )
         self.line(table)
         legend = "> the answer"
-        if any(one.tied and one.trial != answer.winner for one in answer.ranking):
+        if any(finalist.tied and finalist.trial != answer.winner for finalist in answer.ranking):
             legend += "   = the best one's lead over it is not proven"
         self.line(Text(legend, "dim"))
-        if any(len(one.scores) < FEW_RUNS for one in answer.ranking):
+        if any(len(finalist.scores) < FEW_RUNS for finalist in answer.ranking):
             self.line(Text(TOO_FEW, "dim"))
 
     def _best_config(self) -> None:
@@ -294,15 +301,15 @@ class _Search(_Page):
             commands.append((f"rltune play {place}", "watch the agent"))
             commands.append((f"rltune eval {place}", "measure it on 100 episodes"))
         if summary.front is not None:
-            best = [one for one in summary.front.members if one.on_front]
-            commands += [(one.command, f"train {one.label} again") for one in best]
+            best = [member for member in summary.front.members if member.on_front]
+            commands += [(member.command, f"train {member.label} again") for member in best]
         elif summary.command:
             commands.append((summary.command, "train the configuration again"))
         if commands:
             self.commands(commands)
 
 
-class _Training(_Page):
+class _TrainingPage(_Page):
     def show(self) -> None:
         summary, spec, history = self.summary, self.summary.spec, self.summary.history
         total = int(spec.get("total_timesteps", 0))
@@ -368,11 +375,3 @@ def _dimension(values: Mapping[str, Any] | None) -> str:
 
 def _same(a: object, b: object) -> bool:
     return setting(a) == setting(b)
-
-
-def _short_path(path: Path) -> str:
-    """Return the path from here when it lies below, and in full when it does not."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

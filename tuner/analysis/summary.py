@@ -1,6 +1,6 @@
-"""What a run directory says about its run, gathered for whoever prints it.
+"""Run summaries: status, cost, failures and the answer of a run, read from its directory.
 
-Works on a run that is still running, was killed, has no tournament or nothing at all yet.
+The run may be under way or killed, and have no tournament or no result at all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import fcntl
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.answer.model import Answer
 from rltune.backends.checkpoints import kept_weights
+from rltune.common.plain import json_dict
 from rltune.common.reading import load_yaml, reading
 from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
@@ -34,8 +34,8 @@ ENDED = ("COMPLETE", "PRUNED", "FAIL")
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a run took: env_steps, seconds of training summed over trials, seconds on the clock."""
+class SearchCost:
+    """The cost of a run: env steps, seconds of training summed over trials, wall-clock seconds."""
 
     env_steps: int
     seconds: float
@@ -43,7 +43,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Failure:
+class TrialsByReason:
     """A reason, and the trials that it ended."""
 
     reason: str
@@ -51,7 +51,7 @@ class Failure:
 
 
 class Summary:
-    """A run as its files tell it; everything is read once, when it is first asked for."""
+    """The summary of a run; each part is read once, when it is first asked for."""
 
     def __init__(self, run: RunReader) -> None:
         self.run = run
@@ -74,13 +74,13 @@ class Summary:
 
     @cached_property
     def status(self) -> str:
-        """Return "running", "finished" or "unfinished"."""
+        """One of "running", "finished" and "unfinished"."""
         if self.running:
             return "running"
         if self.kind == "train":
             done = self.cost.env_steps >= self.spec.get("total_timesteps", math.inf)
             return "finished" if done else "unfinished"
-        # There may be more known-good settings than trials: who waits then is not waited for.
+        # There may be more known-good settings than trials: those that are left are not waited for.
         more = self.tried < (self.spec.get("trials") or math.inf)
         to_come = self.states.get("WAITING") and more
         done = self.concluded and not self.states.get("RUNNING") and not to_come
@@ -112,7 +112,7 @@ class Summary:
 
     @cached_property
     def importances(self) -> pd.DataFrame | None:
-        """Which parameters mattered; None while the search is under way, or has found nothing."""
+        """The importances of the hyperparameters; None during the search, or without a result."""
         if self.status != "finished" or not len(self.trials):
             return None
         from rltune.analysis.importance.importances import importances
@@ -121,7 +121,7 @@ class Summary:
 
     @cached_property
     def tested(self) -> int:
-        """Return how many trainings on test seeds have ended."""
+        """The number of trainings on test seeds that have ended."""
         file = self.path / "best" / "scores.yaml"
         scores = load_yaml(file) if file.exists() else None
         with reading(file):
@@ -129,12 +129,12 @@ class Summary:
 
     @cached_property
     def states(self) -> dict[str, int]:
-        """Return how many trials are in each state."""
+        """The number of trials in each state."""
         return {str(state): int(n) for state, n in self.trials["state"].value_counts().items()}
 
     @property
     def tried(self) -> int:
-        """How many trials were begun, the failed ones included."""
+        """The number of trials that were begun, the failed ones included."""
         return sum(self.states.values()) - self.states.get("WAITING", 0)
 
     @cached_property
@@ -143,25 +143,25 @@ class Summary:
         return self.run.history()
 
     @cached_property
-    def cost(self) -> Cost:
-        """Return what the run took, re-trainings included."""
+    def cost(self) -> SearchCost:
+        """The cost of the run, re-trainings included."""
         if not len(self.history):
-            return Cost(0, 0.0, 0.0)
+            return SearchCost(0, 0.0, 0.0)
         runs = self.history.groupby(["trial", "seed"])[["env_steps", "time"]].max()
         stamps = self.history["timestamp"]
         started = min(float(stamps.min()), self.trials["started"].min())
         begins = [float(started if started == started else stamps.min()), *self._resumed]
-        clock = 0.0  # without the time in between, when nobody drove the run
+        clock = 0.0  # without the time in between, when no process drove the run
         for begin, end in pairwise([*begins, math.inf]):
             session = stamps[(stamps >= begin) & (stamps < end)]
             clock += float(session.max()) - begin if len(session) else 0.0
-        return Cost(int(runs["env_steps"].sum()), float(runs["time"].sum()), clock)
+        return SearchCost(int(runs["env_steps"].sum()), float(runs["time"].sum()), clock)
 
     @property
     def _resumed(self) -> list[float]:
-        """When the run was resumed, in seconds since the epoch."""
+        """The times at which the run was resumed, in Unix s."""
         with reading(self.path / "run.yaml"):
-            texts = [one["resumed"] for one in self.run.rundir.content.get("resumes", [])]
+            texts = [resume["resumed"] for resume in self.run.rundir.content.get("resumes", [])]
             return [datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp() for text in texts]
 
     @cached_property
@@ -173,11 +173,11 @@ class Summary:
 
     @property
     def more_test_seeds(self) -> int | None:
-        """Return on how many test seeds the lead may be proven; None: it is, or never would be."""
+        """The number of test seeds that may prove the lead; None: it is proven, or can't be."""
         ties = self.answer.ties if self.status == "finished" and self.answer else ()
-        if self.answer is None or len({one.iqm for one in ties}) < 2:
+        if self.answer is None or len({finalist.iqm for finalist in ties}) < 2:
             return None
-        most = max(len(one.scores) for one in ties)
+        most = max(len(finalist.scores) for finalist in ties)
         planned = int(self.spec.get("test_seeds", 0))  # fewer may have run, for want of time
         return planned if most < planned else self.answer.test_seeds_to_prove
 
@@ -194,9 +194,9 @@ class Summary:
 
     @cached_property
     def best(self) -> tuple[int, float] | None:
-        """Return (trial, score) of the best trial that ran its whole budget.
+        """The number and score of the best trial that ran its whole budget.
 
-        None where the search has ended without a winner, too: who diverged on test seeds is none.
+        None also where the search has ended without a winner: all finalists diverged on test seeds.
         """
         if self.ended_without_winner:
             return None
@@ -237,30 +237,32 @@ class Summary:
     def config(self, trial: int) -> dict[str, Any]:
         """Return the configuration of a trial."""
         if self.answer is not None:
-            for one in self.answer.ranking:
-                if one.trial == trial:
-                    return one.config
+            for finalist in self.answer.ranking:
+                if finalist.trial == trial:
+                    return finalist.config
         rows = self.trials[self.trials["trial"] == trial]
         columns = [name for name in self.trials.columns if name.startswith("config.")]
         values = {name.removeprefix("config."): rows.iloc[0][name] for name in columns}
         return {
-            name: cell_value(one) for name, one in values.items() if one is not None and one == one
+            name: cell_value(value)
+            for name, value in values.items()
+            if value is not None and value == value
         }
 
     @cached_property
     def searched(self) -> dict[str, Any]:
-        """Return the dimensions of the space by name, in the language of the YAML files."""
+        """The dimensions of the space by name, as they are written in YAML."""
         space = self.spec.get("space") or {}
         return dict(space.get("space") or {})
 
     @property
     def rung_seconds(self) -> float | None:
-        """Return the seconds that stand for the full budget; None where rungs count env_steps."""
+        """The seconds that stand for the whole budget; None where rungs count env steps."""
         return (self.spec.get("scheduler_options") or {}).get("seconds")
 
     @cached_property
     def stops(self) -> dict[int, int]:
-        """Return how many trials were stopped at which env_steps."""
+        """The number of trials that were stopped early, by env steps."""
         rows = self.trials[self.trials["state"] == "PRUNED"]
         places = rows["budget_reached"]
         if not self.rung_seconds:
@@ -269,13 +271,13 @@ class Summary:
         return dict(sorted(Counter(places.tolist()).items()))
 
     @cached_property
-    def failures(self) -> list[Failure]:
-        """Return why trials failed, the most frequent reason first."""
+    def failures(self) -> list[TrialsByReason]:
+        """The failed trials by reason, the most frequent one first."""
         return _by_reason(self.trials[self.trials["state"] == "FAIL"])
 
     @cached_property
-    def ruled_out(self) -> list[Failure]:
-        """Return what stop rules, or people, stopped early, the most frequent reason first."""
+    def ruled_out(self) -> list[TrialsByReason]:
+        """The trials stopped by stop rules or by hand, the most frequent reason first."""
         from rltune.study.reasons import BY_HAND, STATES
 
         rows = self.trials[self.trials["state"] == "PRUNED"]
@@ -283,7 +285,7 @@ class Summary:
         return _by_reason(rows[rows["reason"].isin([*STATES, BY_HAND])])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain JSON; a score that is not finite becomes null."""
+        """Return the summary as plain JSON; a score that is not finite becomes null."""
         about = {
             "name": self.run.name,
             "path": str(self.path),
@@ -330,13 +332,13 @@ def _check_spec(kind: str, spec: dict[str, Any]) -> None:
             )
 
 
-def _by_reason(trials: pd.DataFrame) -> list[Failure]:
+def _by_reason(trials: pd.DataFrame) -> list[TrialsByReason]:
     """Return the reasons of the trials, the most frequent one first."""
     groups: dict[str, list[int]] = {}
     for trial, reason in zip(trials["trial"], trials["reason"], strict=True):
         groups.setdefault(str(reason) if reason else "no reason is known", []).append(trial)
-    found = [Failure(reason, tuple(map(int, group))) for reason, group in groups.items()]
-    return sorted(found, key=lambda one: -len(one.trials))
+    found = [TrialsByReason(reason, tuple(map(int, group))) for reason, group in groups.items()]
+    return sorted(found, key=lambda group: -len(group.trials))
 
 
 def cell_value(cell: Any) -> Any:
@@ -347,20 +349,3 @@ def cell_value(cell: Any) -> Any:
         return json.loads(cell)
     except ValueError:
         return cell
-
-
-def json_dict(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain JSON; a number that is not finite becomes null."""
-    return {name: _jsonable(value) for name, value in values.items()}
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return json_dict({str(key): one for key, one in value.items()})
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(one) for one in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -1,4 +1,4 @@
-"""The end of a search: the answer, written into the run directory as far as there is one."""
+"""The answer of a search, written into its run directory: best/ and its files."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def conclude(
     defaults: dict[str, Any],
     not_started: int = 0,
 ) -> dict[str, Any]:
-    """Write best/ and return what wandb and others show of it.
+    """Write best/ and return the summary that wandb and others show.
 
-    Without a winner best/ names no configuration, and what an earlier answer left there goes.
+    Without a winner best/ names no configuration, and the files of an earlier answer are removed.
 
     Args:
         run: the run directory
@@ -61,7 +61,7 @@ def conclude(
     if answer is not None and answer.best is not None:
         best, config, changes = answer.best.trial, answer.best.config, list(answer.best.changes)
         finished = answer.best.scores
-        seed = max(finished, key=lambda one: finished[one])
+        seed = max(finished, key=lambda seed: finished[seed])
         checkpoint = run.trial_dir(best) / f"test-{seed}.pt"
     elif incumbent is not None and not (answer and answer.ranking):
         best, seed = incumbent.number, spec.tune_seed
@@ -118,7 +118,7 @@ def _conclude_front(
     defaults: dict[str, Any],
     not_started: int,
 ) -> dict[str, Any]:
-    """Write best/ of a search with several objectives; the first one decides what is best."""
+    """Write best/ of a search with several objectives; the first one decides which is best."""
     trials = study.trials()
     finalists = []
     if spec.tournament:
@@ -141,13 +141,14 @@ def _conclude_front(
         "best_trial": best.trial,
         "best_config": best.config,
         "test_score": best.values()[0] if front.tested else None,
-        "front": [one.trial for one in front.members if one.on_front],
+        "front": [member.trial for member in front.members if member.on_front],
         "command": best.command,
     }
 
 
 def _write_best(run: RunDir, config: dict[str, Any], checkpoint: Path) -> None:
-    _copy(checkpoint, run.best_dir / "checkpoint.pt")
+    if checkpoint.exists():
+        copy_to_use(checkpoint, run.best_dir / "checkpoint.pt")
     run.write_yaml("best/config.yaml", config)
 
 
@@ -184,8 +185,3 @@ def _circumstances(
         failed_trials=failures.total(),
         failure=next((reason.partition("\n")[0] for reason, _ in failures.most_common(1)), ""),
     )
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.exists():
-        copy_to_use(source, target)

@@ -1,6 +1,7 @@
-"""The answer of a search with several objectives: its front, re-trained on test seeds.
+"""The Pareto front as the answer of a search with several objectives.
 
-A member is on the front when no other one has the better estimates. It is *surely dominated* when
+Its members are re-trained on test seeds. A member is on the front when no other one has the better
+estimates. It is *surely dominated* when
 another one is better beyond chance (the tests of `ranking.py`) in every objective in which the two
 differ at all. Between the two lies what can be luck, and the answer says so.
 """
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class FrontMember:
     """A configuration of the front, or one that it is compared with.
 
     Attributes:
@@ -60,8 +61,10 @@ class Member:
         return label(self.trial, self.origins)
 
     def values(self) -> list[float]:
-        """What it is judged by: one number an objective."""
-        return [one.value for one in self.estimates.values()] or list(self.tuning.values())
+        """The numbers that the member is judged by, one per objective."""
+        return [estimate.value for estimate in self.estimates.values()] or list(
+            self.tuning.values()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,32 +72,32 @@ class Front:
     """All members, the best in the first objective first; `best` is the first on the front."""
 
     goals: tuple[Goal, ...]
-    members: tuple[Member, ...]
+    members: tuple[FrontMember, ...]
     tested: bool
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Member | None:
+    def best(self) -> FrontMember | None:
         """The member with the highest first objective; the others decide between equals.
 
         None where every one diverged.
         """
-        known = (one for one in self.members if all(map(math.isfinite, one.values())))
-        return next((one for one in known if one.on_front), None)
+        known = (member for member in self.members if all(map(math.isfinite, member.values())))
+        return next((member for member in known if member.on_front), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers, for YAML."""
         members = []
-        for one in self.members:
+        for member in self.members:
             test = {
-                name: {**estimate._asdict(), "seeds": one.scores[name]}
-                for name, estimate in one.estimates.items()
+                name: {**estimate._asdict(), "seeds": member.scores[name]}
+                for name, estimate in member.estimates.items()
             }
-            about = {"trial": one.trial, "label": one.label, "origins": list(one.origins)}
-            about |= {"on_front": one.on_front, "dominated_by": list(one.dominated_by)}
-            more = {"config": one.config, "command": one.command}
-            members.append({**about, "tuning": one.tuning, "test": test, **more})
+            about = {"trial": member.trial, "label": member.label, "origins": list(member.origins)}
+            about |= {"on_front": member.on_front, "dominated_by": list(member.dominated_by)}
+            more = {"config": member.config, "command": member.command}
+            members.append({**about, "tuning": member.tuning, "test": test, **more})
         return {
             "objectives": [asdict(goal) for goal in self.goals],
             "tested": self.tested,
@@ -105,22 +108,24 @@ class Front:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Front:
-        """Read what `to_dict` wrote."""
+        """Return the front of a dictionary by `to_dict`."""
         members = [
-            Member(
-                **{key: one[key] for key in ("trial", "config", "tuning", "on_front", "command")},
-                origins=tuple(one["origins"]),
-                dominated_by=tuple(one["dominated_by"]),
-                scores={name: test["seeds"] for name, test in one["test"].items()},
+            FrontMember(
+                **{
+                    key: member[key] for key in ("trial", "config", "tuning", "on_front", "command")
+                },
+                origins=tuple(member["origins"]),
+                dominated_by=tuple(member["dominated_by"]),
+                scores={name: test["seeds"] for name, test in member["test"].items()},
                 estimates={
                     name: Estimate(*(test[key] for key in Estimate._fields))
-                    for name, test in one["test"].items()
+                    for name, test in member["test"].items()
                 },
             )
-            for one in data["members"]
+            for member in data["members"]
         ]
         return cls(
-            goals=tuple(Goal(**one) for one in data["objectives"]),
+            goals=tuple(Goal(**member) for member in data["objectives"]),
             members=tuple(members),
             tested=data["tested"],
             sentences=tuple(data["sentences"]),
@@ -132,17 +137,17 @@ class Front:
         import pandas as pd
 
         rows = []
-        for one in self.members:
-            row: dict[str, Any] = {"trial": one.trial, "label": one.label}
-            row |= {"on_front": one.on_front, "dominated_by": list(one.dominated_by)}
+        for member in self.members:
+            row: dict[str, Any] = {"trial": member.trial, "label": member.label}
+            row |= {"on_front": member.on_front, "dominated_by": list(member.dominated_by)}
             for goal in self.goals:
-                estimate = one.estimates.get(goal.name)
+                estimate = member.estimates.get(goal.name)
                 if estimate is not None:
                     row[goal.name] = estimate.value
                     row |= {f"{goal.name}.low": estimate.low, f"{goal.name}.high": estimate.high}
-                row[f"{goal.name}.tuning"] = one.tuning.get(goal.name)
-            row |= {f"config.{name}": value for name, value in one.config.items()}
-            rows.append({**row, "command": one.command})
+                row[f"{goal.name}.tuning"] = member.tuning.get(goal.name)
+            row |= {f"config.{name}": value for name, value in member.config.items()}
+            rows.append({**row, "command": member.command})
         return pd.DataFrame(rows)
 
 
@@ -162,24 +167,28 @@ def make_front(
         finalists: with their scores (the first objective) on test seeds
         history: of the run; it has the other objectives of the tests
         defaults: the agent's own configuration
-        circumstances: what one has to know about the search
+        circumstances: the facts about the search
     """
     goals = spec.goals
     by_number = {trial.number: trial for trial in trials}
-    tested = [one for one in finalists if one.seeds]
+    tested = [finalist for finalist in finalists if finalist.seeds]
     if tested:
         others = _others_on_test_seeds(spec, history)
-        members = [_tested(one, by_number[one.trial], goals, others) for one in tested]
+        members = [
+            _tested(finalist, by_number[finalist.trial], goals, others) for finalist in tested
+        ]
     else:
         members = [
-            Member(trial=t.number, origins=t.origins, config=t.config, tuning=_tuning(t, goals))
+            FrontMember(
+                trial=t.number, origins=t.origins, config=t.config, tuning=_tuning(t, goals)
+            )
             for t in pareto_front(trials, [goal.minimize for goal in goals])
         ]
-    members = [_with_command(one, spec, defaults) for one in _compared(members, goals)]
+    members = [_with_command(member, spec, defaults) for member in _compared(members, goals)]
     warnings = search_warnings(circumstances)
     if tested and (short := len(finalists) - len(tested)):
         warnings.append(f"There was no time to re-train {plural(short, 'finalist')}.")
-    seeds = min((len(one.seeds) for one in tested), default=0)
+    seeds = min((len(finalist.seeds) for finalist in tested), default=0)
     if tested and seeds < circumstances.planned_seeds:
         planned = plural(circumstances.planned_seeds, "test seed")
         warnings.append(f"Only {seeds} of the planned {planned} could be run.")
@@ -199,8 +208,8 @@ def _others_on_test_seeds(
     others = spec.further_objectives()
     rows = history[history["role"] == "test"].dropna(subset=["eval_return"])
     found = {}
-    legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
-    for key, mine in legs:
+    retrainings: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
+    for key, mine in retrainings:
         try:
             found[key] = others.total([others.measure(row) for row in mine.to_dict("records")])
         except (MissingMetricError, ValueError):
@@ -209,27 +218,27 @@ def _others_on_test_seeds(
 
 
 def _tested(
-    one: Finalist,
+    finalist: Finalist,
     record: TrialRecord,
     goals: Sequence[Goal],
     others: Mapping[tuple[int, int], tuple[float, ...]],
-) -> Member:
+) -> FrontMember:
     worst = tuple(math.inf if goal.minimize else -math.inf for goal in goals)
     rows = {
-        seed: (first, *others[one.trial, seed])
-        if first is not None and math.isfinite(first) and (one.trial, seed) in others
+        seed: (first, *others[finalist.trial, seed])
+        if first is not None and math.isfinite(first) and (finalist.trial, seed) in others
         else worst
-        for seed, first in sorted(one.seeds.items())
+        for seed, first in sorted(finalist.seeds.items())
     }
     scores = {
         goal.name: {seed: float(row[i]) for seed, row in rows.items()}
         for i, goal in enumerate(goals)
     }
     estimates = {name: _estimate(list(column.values())) for name, column in scores.items()}
-    return Member(
-        trial=one.trial,
-        origins=one.origins,
-        config=one.config,
+    return FrontMember(
+        trial=finalist.trial,
+        origins=finalist.origins,
+        config=finalist.config,
         tuning=_tuning(record, goals),
         scores=scores,
         estimates=estimates,
@@ -246,23 +255,25 @@ def _tuning(record: TrialRecord, goals: Sequence[Goal]) -> dict[str, float]:
     return {goal.name: value for goal, value in zip(goals, record.values, strict=True)}
 
 
-def _compared(members: Sequence[Member], goals: Sequence[Goal]) -> list[Member]:
+def _compared(members: Sequence[FrontMember], goals: Sequence[Goal]) -> list[FrontMember]:
     """Return the members in order, each knowing whether it is on the front or surely dominated."""
     minimize = [goal.minimize for goal in goals]
-    points = [one.values() for one in members]
+    points = [member.values() for member in members]
     best = set(pareto.front(points, minimize))
     threshold = significance(len(members) - 1)
     keys = pareto.losses(points, minimize)
     found = []
     for index in sorted(range(len(members)), key=lambda i: (*keys[i], members[i].trial)):
-        one = members[index]
-        better = [two.trial for two in members if surely_dominates(two, one, goals, threshold)]
-        values = {**vars(one), "on_front": index in best, "dominated_by": tuple(better)}
-        found.append(Member(**values))
+        member = members[index]
+        better = [two.trial for two in members if surely_dominates(two, member, goals, threshold)]
+        values = {**vars(member), "on_front": index in best, "dominated_by": tuple(better)}
+        found.append(FrontMember(**values))
     return found
 
 
-def surely_dominates(a: Member, b: Member, goals: Sequence[Goal], threshold: float) -> bool:
+def surely_dominates(
+    a: FrontMember, b: FrontMember, goals: Sequence[Goal], threshold: float
+) -> bool:
     """Whether `a` is better beyond chance wherever the two differ at all, and somewhere so.
 
     Every objective is tested by itself, at the same threshold: all tests have to pass, so their
@@ -280,27 +291,29 @@ def surely_dominates(a: Member, b: Member, goals: Sequence[Goal], threshold: flo
     return bool(passed) and all(passed)
 
 
-def _with_command(one: Member, spec: SearchSpec, defaults: Mapping[str, Any]) -> Member:
+def _with_command(
+    member: FrontMember, spec: SearchSpec, defaults: Mapping[str, Any]
+) -> FrontMember:
     command = retrain_command(
-        spec.agent, spec.env, spec.budget, one.config, defaults, seed_of(one, spec),
+        spec.agent, spec.env, spec.budget, member.config, defaults, seed_of(member, spec),
         env_kwargs=spec.env_kwargs, controls=spec.controls, evaluation=spec.evaluation,
         weights=spec.weights,
     )  # fmt: skip
-    return Member(**{**vars(one), "command": command})
+    return FrontMember(**{**vars(member), "command": command})
 
 
-def seed_of(one: Member, spec: SearchSpec) -> int:
+def seed_of(member: FrontMember, spec: SearchSpec) -> int:
     """Return the seed of its best training: a test seed where it was tested."""
-    if not one.scores:
+    if not member.scores:
         return spec.tune_seed
-    first = next(iter(one.scores.values()))
+    first = next(iter(member.scores.values()))
     return max(first, key=lambda seed: first[seed])
 
 
-def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[str]:
+def _sentences(members: Sequence[FrontMember], tested: bool, n_goals: int) -> list[str]:
     if not members:
         return ["No trial has run its whole budget, so there is no front."]
-    best = [one for one in members if one.on_front]
+    best = [member for member in members if member.on_front]
     all_of = "both" if n_goals == 2 else f"all {n_goals}"
     if not tested:
         return [
@@ -308,7 +321,7 @@ def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[st
             f"in {all_of} objectives. They were chosen for their values on their tuning seeds: "
             "expect less on others."
         ]
-    if not any(all(map(math.isfinite, one.values())) for one in members):
+    if not any(all(map(math.isfinite, member.values())) for member in members):
         return [
             "There is no answer: every finalist diverged, or lacked an objective, on most of its "
             "test seeds.",
@@ -318,15 +331,15 @@ def _sentences(members: Sequence[Member], tested: bool, n_goals: int) -> list[st
         f"Of {plural(len(members), 'configuration')} trained again on test seeds, "
         f"{len(best)} {_is(best)} on the front: none of them is beaten in {all_of} objectives."
     ]
-    behind = [one for one in members if not one.on_front]
-    if sure := [one.label for one in behind if one.dominated_by]:
+    behind = [member for member in members if not member.on_front]
+    if sure := [member.label for member in behind if member.dominated_by]:
         lines.append(f"Dominated beyond chance: {', '.join(sure)}.")
-    if unsure := [one.label for one in behind if not one.dominated_by]:
+    if unsure := [member.label for member in behind if not member.dominated_by]:
         lines.append(f"Behind, but that can be luck: {', '.join(unsure)}.")
-    references = [one for one in members if any(map(is_reference, one.origins))]
-    for one in references:
-        if one.on_front:
-            lines.append(f"On the front without any search: {one.label}.")
+    references = [member for member in members if any(map(is_reference, member.origins))]
+    for member in references:
+        if member.on_front:
+            lines.append(f"On the front without any search: {member.label}.")
     return lines
 
 

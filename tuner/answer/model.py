@@ -1,4 +1,4 @@
-"""The answer as data: finalists, circumstances, the ranking and what follows from it."""
+"""The data of an answer: finalists, circumstances, the ranking and the conclusions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from rltune.common.plain import plain
 from rltune.stats.estimates import (
     Estimate,
 )
@@ -33,7 +34,7 @@ class Finalist:
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What one has to know about a search to judge its answer; None or 0 where unknown."""
+    """The facts about a search that its answer depends on; None or 0 where unknown."""
 
     planned_seeds: int = 5
     full_budget_trials: int | None = None  # trials that ran their whole budget
@@ -90,7 +91,7 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The ranking of the finalists, best first, and what follows from it.
+    """The ranking of the finalists, best first, and the conclusions.
 
     ``best`` is the finalist to use: not always the first of the ranking. There is none where every
     finalist diverged, or nothing was trained again.
@@ -108,39 +109,39 @@ class Answer:
     @property
     def ties(self) -> tuple[Ranked, ...]:
         """The best of the ranking and the finalists over which its lead is not proven."""
-        return tuple(one for one in self.ranking if one.tied)
+        return tuple(ranked for ranked in self.ranking if ranked.tied)
 
     @property
     def best(self) -> Ranked | None:
         """The winner, with its configuration."""
-        return next((one for one in self.ranking if one.trial == self.winner), None)
+        return next((ranked for ranked in self.ranking if ranked.trial == self.winner), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers, for YAML."""
-        return _plain(asdict(self))  # type: ignore[no-any-return]
+        return plain(asdict(self))  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Answer:
         """Return the answer that ``to_dict`` wrote; keys of newer versions are left out."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
-        values["ranking"] = tuple(_ranked_from_dict(one) for one in data["ranking"])
+        values["ranking"] = tuple(_ranked_from_dict(ranked) for ranked in data["ranking"])
         values["sentences"] = tuple(data["sentences"])
         values["warnings"] = tuple(data["warnings"])
         return cls(**values)
 
 
-def tuning_quality(one: Finalist | Ranked) -> tuple[float, float]:
-    """Return what orders finalists by their tuning scores; the mean decides among ties."""
+def tuning_quality(finalist: Finalist | Ranked) -> tuple[float, float]:
+    """Return the key that orders finalists by tuning score; the mean decides among ties."""
     worst = -math.inf
     return (
-        worst if one.objective is None else one.objective,
-        worst if one.objective_mean is None else one.objective_mean,
+        worst if finalist.objective is None else finalist.objective,
+        worst if finalist.objective_mean is None else finalist.objective_mean,
     )
 
 
 def _finalist(values: Mapping[str, Any]) -> Finalist:
-    known = {one.name for one in fields(Finalist)}
+    known = {field.name for field in fields(Finalist)}
     kept = {name: value for name, value in values.items() if name in known}
     kept["origins"] = tuple(values.get("origins") or ("sampler",))
     kept["changes"] = tuple(values.get("changes") or ())
@@ -148,7 +149,7 @@ def _finalist(values: Mapping[str, Any]) -> Finalist:
 
 
 def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
-    known = {one.name for one in fields(Ranked)}
+    known = {field.name for field in fields(Ranked)}
     values = {name: value for name, value in data.items() if name in known}
     values["origins"] = tuple(data["origins"])
     values["changes"] = tuple(data.get("changes") or ())
@@ -157,16 +158,8 @@ def _ranked_from_dict(data: Mapping[str, Any]) -> Ranked:
         if values.get(name) is not None:
             values[name] = Estimate(*values[name])
     over = values.get("over_known_good", {})
-    values["over_known_good"] = {int(trial): Estimate(*one) for trial, one in over.items()}
+    values["over_known_good"] = {int(trial): Estimate(*ends) for trial, ends in over.items()}
     return Ranked(**values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value.item() if hasattr(value, "item") else value
 
 
 def label(trial: int, origins: Iterable[str]) -> str:

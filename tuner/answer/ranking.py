@@ -1,4 +1,4 @@
-"""The answer of a search: which configuration to use, how good it is, and how sure that is.
+"""The ranking of the finalists: interquartile means, intervals and tests of their leads.
 
 Pure functions over the finalists' scores on test seeds, which the search never saw. Nothing is
 called better because it came out on top once: the winner of many noisy comparisons is mostly
@@ -50,11 +50,16 @@ def build_answer(
     Whether that is beyond chance, ``better_than_default`` says.
     """
     circumstances = circumstances or Circumstances()
-    everyone = [one if isinstance(one, Finalist) else _finalist(one) for one in finalists]
-    entries = [one for one in everyone if one.seeds]
-    left = sorted((one for one in everyone if not one.seeds), key=tuning_quality, reverse=True)
-    untested = [label(one.trial, one.origins) for one in left]
-    default = next((one for one in entries if "default" in one.origins), None)
+    everyone = [
+        finalist if isinstance(finalist, Finalist) else _finalist(finalist)
+        for finalist in finalists
+    ]
+    entries = [finalist for finalist in everyone if finalist.seeds]
+    left = sorted(
+        (finalist for finalist in everyone if not finalist.seeds), key=tuning_quality, reverse=True
+    )
+    untested = [label(finalist.trial, finalist.origins) for finalist in left]
+    default = next((finalist for finalist in entries if "default" in finalist.origins), None)
     if not entries or (entries == [default] and untested):  # defaults alone are no answer
         return Answer(
             ranking=(),
@@ -67,7 +72,11 @@ def build_answer(
         )
     ranking = _rank(entries, default)
     winner = _winner(ranking) if math.isfinite(ranking[0].iqm) else None
-    tuned = [one for one in ranking if one.objective is not None and math.isfinite(one.objective)]
+    tuned = [
+        ranked
+        for ranked in ranking
+        if ranked.objective is not None and math.isfinite(ranked.objective)
+    ]
     incumbent = max(tuned, key=tuning_quality, default=None)
     gap = None
     if incumbent is not None and incumbent.objective is not None:
@@ -91,49 +100,50 @@ def build_answer(
 
 
 def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked, ...]:
-    scores = {one.trial: _clean(one.seeds) for one in entries}
+    scores = {finalist.trial: _clean(finalist.seeds) for finalist in entries}
     order = sorted(
         entries,
-        key=lambda one: (
-            -iqm(list(scores[one.trial].values())),
-            -min(scores[one.trial].values()),
-            _origin_rank(one.origins),
-            *(-value for value in tuning_quality(one)),
-            one.trial,
+        key=lambda finalist: (
+            -iqm(list(scores[finalist.trial].values())),
+            -min(scores[finalist.trial].values()),
+            _origin_rank(finalist.origins),
+            *(-value for value in tuning_quality(finalist)),
+            finalist.trial,
         ),
     )
-    known_good = [one for one in order if _origin_rank(one.origins) == 1]
+    known_good = [finalist for finalist in order if _origin_rank(finalist.origins) == 1]
     ranking = []
-    for one in order:
-        own = list(scores[one.trial].values())
+    for finalist in order:
+        own = list(scores[finalist.trial].values())
         low, high = bootstrap_interval(own)
-        others = list(scores[default.trial].values()) if default and one is not default else []
+        others = list(scores[default.trial].values()) if default and finalist is not default else []
         more, better = _difference(own, others, significance(len(entries) - 1))
         ranking.append(
             Ranked(
-                trial=one.trial,
-                origins=one.origins,
-                config=dict(one.config),
-                changes=tuple(one.changes),
-                objective=one.objective,
-                objective_mean=one.objective_mean,
-                scores=scores[one.trial],
+                trial=finalist.trial,
+                origins=finalist.origins,
+                config=dict(finalist.config),
+                changes=tuple(finalist.changes),
+                objective=finalist.objective,
+                objective_mean=finalist.objective_mean,
+                scores=scores[finalist.trial],
                 iqm=iqm(own),
                 low=low,
                 high=high,
                 worst=min(own),
-                behind=one.behind,
-                tied=one is order[0] or not (one.behind or _is_below(one, order, scores)),
+                behind=finalist.behind,
+                tied=finalist is order[0]
+                or not (finalist.behind or _is_below(finalist, order, scores)),
                 better_than_default=better,
                 improvement=probability_of_improvement(own, others) if others else None,
                 difference=more,
                 over_known_good={
                     other.trial: probability_of_improvement(own, list(scores[other.trial].values()))
                     for other in known_good
-                    if other is not one
+                    if other is not finalist
                 },
-                env_steps=one.env_steps,
-                seconds=one.seconds,
+                env_steps=finalist.env_steps,
+                seconds=finalist.seconds,
             )
         )
     return tuple(ranking)
@@ -142,7 +152,7 @@ def _rank(entries: Sequence[Finalist], default: Finalist | None) -> tuple[Ranked
 def _difference(
     own: list[float], others: list[float], level: float
 ) -> tuple[Estimate | None, bool]:
-    """Return the difference, None where there is nobody else or no number for it; and the claim."""
+    """Return the difference, None without a second finalist or a number for it; and the claim."""
     if not others:
         return None, False
     more, better = difference(own, others, level)
@@ -150,7 +160,7 @@ def _difference(
 
 
 def _is_below(
-    one: Finalist, order: Sequence[Finalist], scores: Mapping[int, Mapping[int, float]]
+    finalist: Finalist, order: Sequence[Finalist], scores: Mapping[int, Mapping[int, float]]
 ) -> bool:
     """Whether the first of the order is better than this one beyond chance.
 
@@ -158,29 +168,31 @@ def _is_below(
     highest is not: so each may have been compared with each, in either direction.
     """
     best, count = order[0], len(order)
-    if "default" in one.origins:
+    if "default" in finalist.origins:
         comparisons = count - 1
     else:
         rivals = sum("default" not in other.origins for other in order)
         comparisons = rivals * (rivals - 1) + (count - rivals) * rivals
-    first, second = (list(scores[each.trial].values()) for each in (best, one))
+    first, second = (list(scores[each.trial].values()) for each in (best, finalist))
     return difference(first, second, significance(comparisons))[1]
 
 
 def _seeds_to_prove(ranking: Sequence[Ranked]) -> int | None:
-    """Return how many test seeds may prove the lead of the highest; None: it is proven, or no lead.
+    """Return the number of test seeds that may prove the lead of the highest.
+
+    None where it is proven, or where there is no lead.
 
     Its lead over the defaults, or, where that is proven, over the next one.
     """
     best = ranking[0]
-    rivals = [one for one in ranking if one.tied and one.iqm < best.iqm]
-    rivals.sort(key=lambda one: not one.is_default)  # the defaults first, the others in order
+    rivals = [rival for rival in ranking if rival.tied and rival.iqm < best.iqm]
+    rivals.sort(key=lambda rival: not rival.is_default)  # the defaults first, the others in order
     if not rivals or not math.isfinite(rivals[0].iqm):
         return None
-    first, second = (list(one.scores.values()) for one in (best, rivals[0]))
+    first, second = (list(compared.scores.values()) for compared in (best, rivals[0]))
     chance = probability_of_improvement(first, second).value
     runs = runs_to_prove(chance, significance(len(ranking) - 1))
-    most = max(len(one.scores) for one in ranking)
+    most = max(len(ranked.scores) for ranked in ranking)
     return None if runs is None else max(runs, most + 1)
 
 
@@ -198,42 +210,44 @@ def _origin_rank(origins: Iterable[str]) -> int:
 
 
 def _winner(ranking: Sequence[Ranked]) -> Ranked:
-    """Return the one to use: the highest, unless what is known to be sound is about as good.
+    """Return the one to use: the highest, unless the defaults or known-good ones are level.
 
     That is the one-standard-error rule of Breiman et al., "Classification and Regression Trees"
     (1984, section 3.4.3). To insist on significance here would name the defaults in most searches
     that have found something better (docs/benchmarks.md).
     """
     best, spread = ranking[0], _spread(ranking)
-    default = next((one for one in ranking if one.is_default), None)
-    for one in sorted(ranking, key=lambda one: _origin_rank(one.origins)):
-        sound = one is default or default is None or _is_ahead(one, default, spread)
-        if one is best or (sound and not _is_ahead(best, one, spread)):
-            return one
+    default = next((ranked for ranked in ranking if ranked.is_default), None)
+    for ranked in sorted(ranking, key=lambda ranked: _origin_rank(ranked.origins)):
+        sound = ranked is default or default is None or _is_ahead(ranked, default, spread)
+        if ranked is best or (sound and not _is_ahead(best, ranked, spread)):
+            return ranked
     return best
 
 
-def _is_ahead(one: Ranked, other: Ranked, spread: float | None) -> bool:
+def _is_ahead(ranked: Ranked, other: Ranked, spread: float | None) -> bool:
     """Whether the one is above the other by more than its own standard error.
 
     A single seed is as uncertain as a seed of the others is (``spread``). Where that is unknown,
     the one has to be ahead in the search as well.
     """
     if not math.isfinite(other.iqm):
-        return math.isfinite(one.iqm)
-    if not math.isfinite(one.worst):
+        return math.isfinite(ranked.iqm)
+    if not math.isfinite(ranked.worst):
         return False
-    scores = list(one.scores.values())
+    scores = list(ranked.scores.values())
     if len(scores) > 1:
         spread = statistics.stdev(scores)
     if spread is None:
-        return one.iqm > other.iqm and tuning_quality(one) > tuning_quality(other)
-    return one.iqm - other.iqm > spread / math.sqrt(len(scores))
+        return ranked.iqm > other.iqm and tuning_quality(ranked) > tuning_quality(other)
+    return ranked.iqm - other.iqm > spread / math.sqrt(len(scores))
 
 
 def _spread(ranking: Sequence[Ranked]) -> float | None:
-    """Return the standard deviation over seeds, common to all who have two; None: nobody has."""
-    known = [[score for score in one.scores.values() if math.isfinite(score)] for one in ranking]
+    """Return the pooled standard deviation over seeds; None: no finalist has two seeds."""
+    known = [
+        [score for score in ranked.scores.values() if math.isfinite(score)] for ranked in ranking
+    ]
     known = [scores for scores in known if len(scores) > 1]
     if not known:
         return None

@@ -21,7 +21,7 @@ FEW_FULL_TRIALS = 5
 def sentences(
     ranking: Sequence[Ranked], winner: Ranked, incumbent: Ranked | None, seeds_to_prove: int | None
 ) -> list[str]:
-    """Return what follows: whom to use, how good, which leads are proven, the tuning gap."""
+    """Return the conclusions: the choice, its quality, the proven leads, the tuning gap."""
     lines = [_verdict(ranking, winner), *_over_known_good(ranking, winner), _quality(winner)]
     if winner.changes:
         times = plural(len(winner.changes), "time")
@@ -36,13 +36,13 @@ def sentences(
 
 
 def no_winner(circumstances: Circumstances) -> list[str]:
-    """Return what can be said when every finalist diverged."""
+    """Return the sentences of a search in which every finalist diverged."""
     lines = ["There is no answer: every finalist diverged on most of its test seeds."]
     return [*lines, _failures(circumstances), MEND] if circumstances.failure else [*lines, MEND]
 
 
 def without_tests(circumstances: Circumstances) -> list[str]:
-    """Return what can be said when nothing was trained again."""
+    """Return the sentences of a search in which nothing was trained again."""
     advice = "Give it more time (rltune resume), or begin again with a smaller --budget."
     if circumstances.best_of_search is not None:
         trial, value = circumstances.best_of_search
@@ -71,7 +71,7 @@ def _failures(circumstances: Circumstances) -> str:
 def score_warnings(
     ranking: Sequence[Ranked], untested: Sequence[str], circumstances: Circumstances
 ) -> list[str]:
-    """Return what weakens the comparison of the finalists."""
+    """Return warnings about the comparison of the finalists."""
     lines = []
     if untested:
         single = len(untested) == 1 and untested[0].startswith("trial")
@@ -81,30 +81,30 @@ def score_warnings(
             "tuning score is luck."
         )
     planned = circumstances.planned_seeds
-    short = [one for one in ranking if len(one.scores) < planned]
+    short = [ranked for ranked in ranking if len(ranked.scores) < planned]
     if len(short) == len(ranking):
-        most = max(len(one.scores) for one in ranking)
+        most = max(len(ranked.scores) for ranked in ranking)
         lines.append(f"Only {most} of the planned {plural(planned, 'test seed')} could be run.")
-    elif short := [one for one in short if not one.behind]:
+    elif short := [ranked for ranked in short if not ranked.behind]:
         lines.append(
-            f"{_names([one.label for one in short])} ran on fewer than the planned "
+            f"{_names([ranked.label for ranked in short])} ran on fewer than the planned "
             f"{plural(planned, 'test seed')}: less is known about them."
         )
-    known = sorted((len(one.scores) for one in ranking), reverse=True)
+    known = sorted((len(ranked.scores) for ranked in ranking), reverse=True)
     if len(known) > 1 and smallest_p_value(known[0], known[1]) > significance(len(known) - 1):
         lines.append(
-            f"With {_seeds(max(ranking, key=lambda one: len(one.scores)))} each, no difference "
+            f"With {_seeds(max(ranking, key=lambda each: len(each.scores)))} each, no difference "
             f"among {len(ranking)} finalists can be shown, however large."
         )
-    diverged = [one for one in ranking if not math.isfinite(one.worst)]
-    for one in diverged:
-        seeds = [str(seed) for seed, value in one.scores.items() if not math.isfinite(value)]
+    diverged = [ranked for ranked in ranking if not math.isfinite(ranked.worst)]
+    for ranked in diverged:
+        seeds = [str(seed) for seed, value in ranked.scores.items() if not math.isfinite(value)]
         lines.append(
-            f"{_names([one.label])} diverged or failed on test seed {', '.join(seeds)}; that "
+            f"{_names([ranked.label])} diverged or failed on test seed {', '.join(seeds)}; that "
             "counts as the worst score there is."
         )
     top = ranking[0].iqm
-    if len(ranking) > 1 and not diverged and all(one.worst == top for one in ranking):
+    if len(ranking) > 1 and not diverged and all(ranked.worst == top for ranked in ranking):
         lines.append(
             f"Every finalist scored {score(top)} on every seed. This environment is too easy for "
             "this budget to tell them apart; a smaller --budget would."
@@ -113,7 +113,7 @@ def score_warnings(
 
 
 def search_warnings(circumstances: Circumstances) -> list[str]:
-    """Return what weakens the search itself."""
+    """Return warnings about the search itself."""
     lines = []
     if circumstances.cut_by_time_limit:
         lines.append("The time limit ended the search before all its trials had run.")
@@ -145,7 +145,7 @@ def search_warnings(circumstances: Circumstances) -> list[str]:
 
 
 def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
-    default = next((one for one in ranking if one.is_default), None)
+    default = next((ranked for ranked in ranking if ranked.is_default), None)
     best = ranking[0]
     if default is None:
         return (
@@ -183,11 +183,11 @@ def _verdict(ranking: Sequence[Ranked], winner: Ranked) -> str:
     )
 
 
-def _more(one: Ranked, default: Ranked) -> str:
+def _more(ranked: Ranked, default: Ranked) -> str:
     """Return the difference to the defaults: " (+66.7, 90 % interval -20.0 to 150.0)"."""
-    if one.difference is None:
+    if ranked.difference is None:
         return ""
-    return f" ({gain(one.iqm, default.iqm)}{gain_interval(one.difference, ', ')})"
+    return f" ({gain(ranked.iqm, default.iqm)}{gain_interval(ranked.difference, ', ')})"
 
 
 def gain_interval(difference: Estimate, before: str = "") -> str:
@@ -198,20 +198,22 @@ def gain_interval(difference: Estimate, before: str = "") -> str:
 
 
 def _leads(ranking: Sequence[Ranked], winner: Ranked, seeds_to_prove: int | None) -> list[str]:
-    """Return over whom the lead of the highest is not proven, and what it would take."""
+    """Return the finalists over which the lead is not proven, and the test seeds it would take."""
     best = ranking[0]
-    unproven = [one for one in ranking if one.tied and one is not best]
+    unproven = [ranked for ranked in ranking if ranked.tied and ranked is not best]
     lines = []
-    if level := [one.label for one in unproven if one.iqm == best.iqm]:
+    if level := [ranked.label for ranked in unproven if ranked.iqm == best.iqm]:
         lines.append(f"{_names(level)} scored the same as {best.label}.{_choice(winner)}")
-    lower = [one for one in unproven if one.iqm < best.iqm]
-    if others := [one.label for one in lower if not one.is_default]:  # the verdict is on those
+    lower = [ranked for ranked in unproven if ranked.iqm < best.iqm]
+    if others := [
+        ranked.label for ranked in lower if not ranked.is_default
+    ]:  # the verdict is on those
         lines.append(
             f"The lead of {best.label} over {_names(others, capital=False)} is not proven with "
             f"{_seeds(best)}.{'' if level else _choice(winner)}"
         )
     if lower:
-        rival = next((one for one in lower if one.is_default), lower[0])
+        rival = next((ranked for ranked in lower if ranked.is_default), lower[0])
         lines.append(
             f"About {seeds_to_prove} test seeds each would prove a lead over {rival.label} as "
             "clear as this one, if it is real."
@@ -220,7 +222,7 @@ def _leads(ranking: Sequence[Ranked], winner: Ranked, seeds_to_prove: int | None
             f"{rival.label} as small as this one."
         )
     elif len(ranking) > 1 and not unproven:
-        how = "behind" if any(one.behind for one in ranking) else "worse, beyond chance"
+        how = "behind" if any(ranked.behind for ranked in ranking) else "worse, beyond chance"
         lines.append(f"All other finalists are {how}.")
     return lines
 
@@ -243,27 +245,27 @@ def _percent(chance: Estimate) -> str:
     )
 
 
-def _quality(one: Ranked) -> str:
-    its = _pick(one, "its", "their")
-    if len(one.scores) == 1:
-        return f"On the only test seed {_pick(one, 'it', 'they')} scored {score(one.iqm)}."
-    if one.low == one.high:
-        return f"On {_seeds(one)} that the search never saw, every score is {score(one.iqm)}."
-    worst = f"{its} worst score {score(one.worst)}"
-    mean = f"{its} interquartile mean is {score(one.iqm)}"
-    if len(one.scores) < FEW_RUNS:
-        points = ", ".join(score(value) for value in one.scores.values())
+def _quality(ranked: Ranked) -> str:
+    its = _pick(ranked, "its", "their")
+    if len(ranked.scores) == 1:
+        return f"On the only test seed {_pick(ranked, 'it', 'they')} scored {score(ranked.iqm)}."
+    if ranked.low == ranked.high:
+        return f"On {_seeds(ranked)} that the search never saw, every score is {score(ranked.iqm)}."
+    worst = f"{its} worst score {score(ranked.worst)}"
+    mean = f"{its} interquartile mean is {score(ranked.iqm)}"
+    if len(ranked.scores) < FEW_RUNS:
+        points = ", ".join(score(value) for value in ranked.scores.values())
         return (
-            f"On {_seeds(one)} that the search never saw, {its} scores are {points}: too few for "
-            f"an interval."
+            f"On {_seeds(ranked)} that the search never saw, {its} scores are {points}: too few "
+            "for an interval."
         )
-    ends = interval(one.low, one.high)
+    ends = interval(ranked.low, ranked.high)
     sure = f"95 % interval {ends}" if ends else "no interval: a training diverged"
-    return f"On {_seeds(one)} that the search never saw, {mean} ({sure}) and {worst}."
+    return f"On {_seeds(ranked)} that the search never saw, {mean} ({sure}) and {worst}."
 
 
 def _choice(winner: Ranked) -> str:
-    """Return the rule that chose among those who are about level."""
+    """Return the rule that chose among finalists that are about level."""
     if winner.is_default:
         return " Within a standard error, the defaults are the answer."
     if any(origin.startswith("start") for origin in winner.origins):
@@ -291,9 +293,9 @@ def _tuning_gap(incumbent: Ranked) -> str:
     )
 
 
-def _pick(one: Ranked, singular: str, plural_form: str) -> str:
+def _pick(ranked: Ranked, singular: str, plural_form: str) -> str:
     """Choose by the grammatical number of the label: "trial 3" or "the defaults"."""
-    return singular if one.label.startswith("trial") else plural_form
+    return singular if ranked.label.startswith("trial") else plural_form
 
 
 def _capital(text: str) -> str:
@@ -305,5 +307,5 @@ def _names(names: Sequence[str], *, capital: bool = True) -> str:
     return _capital(text) if capital else text
 
 
-def _seeds(one: Ranked) -> str:
-    return "one seed" if len(one.scores) == 1 else f"{len(one.scores)} seeds"
+def _seeds(ranked: Ranked) -> str:
+    return "one seed" if len(ranked.scores) == 1 else f"{len(ranked.scores)} seeds"

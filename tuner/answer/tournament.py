@@ -1,8 +1,8 @@
-"""The tournament: who is trained again on test seeds, on how many, and in which order.
+"""The tournament: the re-training of finalists on test seeds, their number and order.
 
 The best configurations of the search, the defaults and the known-good settings meet on seeds that
 the search never saw. All get the first seed before anyone gets the second, so a tournament that is
-cut short still compares like with like. What the scores mean is said in `ranking.py`.
+cut short still compares like with like. `ranking.py` explains the scores.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rltune.study.records import TrialRecord
 
 SCORES = "best/scores.yaml"
-LEAST_SEEDS = 3  # that everyone gets, at least
-CLEARLY = 0.05  # how often somebody who is not worse may be left behind
+LEAST_SEEDS = 3  # of each finalist, at least
+CLEARLY = 0.05  # the probability that a finalist that is not worse is left behind
 
 
 def pick_finalists(
@@ -72,10 +72,10 @@ def _quality(record: TrialRecord) -> tuple[float, float]:
 
 
 def least_seeds(finalists: int, planned: int) -> int:
-    """Return how many seeds everyone gets: so many that being worse can be shown in the end.
+    """Return the number of seeds that every finalist gets: enough to show one to be worse.
 
-    That is, against somebody with all planned seeds, by the test that the answer rests on, if each
-    one of them is better; ``planned`` where that takes all of them.
+    That is, against a finalist with all planned seeds, by the test that the answer rests on, if
+    each score of the other is better; ``planned`` where that takes all of them.
     """
     enough = significance(finalists - 1)
     each = range(LEAST_SEEDS, planned)
@@ -88,19 +88,19 @@ def job_name(trial: int, seed: int) -> str:
 
 
 class Tournament:
-    """Keeps the scores per (trial, seed) and says which re-training comes next.
+    """The scores of the finalists per (trial, seed), and the order of their re-trainings.
 
-    Whoever is clearly behind after some seeds (`least_seeds`) gets no further ones, and the time
-    goes to those who cannot be told apart yet: to seeds beyond the planned ones, where enough was
-    spared to give one to all of them. The defaults get all planned seeds, for everyone is compared
-    with them.
+    A finalist that is clearly behind after some seeds (`least_seeds`) gets no further ones. The
+    time goes to those that can't be told apart yet: to seeds beyond the planned ones, where enough
+    was spared to give one to all of them. The defaults get all planned seeds, for every finalist
+    is compared with them.
 
     Args:
-        finalists: who takes part
+        finalists: those that are re-trained
         seeds: the planned ones first, then those that may be used in place of spared ones
-        planned: how many are planned
+        planned: the number of planned seeds
         scores: by (trial, seed), of a tournament that goes on
-        race: whether those who are behind get no further seeds
+        race: whether those that are behind get no further seeds
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Tournament:
     def next_job(
         self,
         in_flight: Collection[str],
-        price: Callable[[Finalist], float] = lambda one: 0.0,
+        price: Callable[[Finalist], float] = lambda finalist: 0.0,
         left: float = math.inf,
     ) -> tuple[Finalist, int] | None:
         """Return the next (finalist, seed), seed by seed and the dear ones first, or None.
@@ -130,10 +130,10 @@ class Tournament:
         Args:
             in_flight: names of the re-trainings that run
             price: seconds that training a finalist takes
-            left: seconds; who takes longer gets no further seed
+            left: seconds; a finalist that takes longer gets no further seed
         """
-        in_time = [one for one in self.finalists if price(one) <= left]
-        in_time.sort(key=price, reverse=True)  # who cost the same keep their order
+        in_time = [finalist for finalist in self.finalists if price(finalist) <= left]
+        in_time.sort(key=price, reverse=True)  # those of the same cost keep their order
         behind = self.behind()
         started = {job_name(*key) for key in self.scores} | set(in_flight)
         lost = sum(int(job.partition("/")[0]) in behind for job in started)
@@ -158,7 +158,7 @@ class Tournament:
         By t tests with a common variance, at 5 % in all (Bonferroni). They only decide on what
         further seeds are spent; what is claimed in the end rests on other tests (`ranking.py`).
         """
-        scores = {one.trial: self._first_scores(one.trial) for one in self.finalists}
+        scores = {finalist.trial: self._first_scores(finalist.trial) for finalist in self.finalists}
         if not self.race or len(scores) < 2 or min(map(len, scores.values())) < self.least:
             return set()
         values = _finite(scores)
@@ -181,14 +181,14 @@ class Tournament:
         """Return the finalists with their scores, each on all seeds that it has."""
         behind = self.behind()
         results = []
-        for one in self.finalists:
-            known = {seed: v for (trial, seed), v in self.scores.items() if trial == one.trial}
-            results.append(replace(one, seeds=known, behind=one.trial in behind))
+        for finalist in self.finalists:
+            known = {seed: v for (trial, seed), v in self.scores.items() if trial == finalist.trial}
+            results.append(replace(finalist, seeds=known, behind=finalist.trial in behind))
         return results
 
     @property
     def total(self) -> int:
-        """How many re-trainings there are in all, at most."""
+        """The number of re-trainings in all, at most."""
         return len(self.finalists) * self.planned
 
     def _first_scores(self, trial: int) -> list[float]:
@@ -218,7 +218,7 @@ def nested_scores(scores: dict[tuple[int, int], float]) -> dict[int, dict[int, f
 
 
 def read_scores(run: RunDir) -> dict[tuple[int, int], float]:
-    """Read what `write_scores` wrote; empty when it wrote nothing yet."""
+    """Return the scores that `write_scores` wrote; empty before it wrote any."""
     path = run.path / SCORES
     nested = load_yaml(path) if path.exists() else {}
     with reading(path):

@@ -1,4 +1,4 @@
-"""A Ray cluster that runs already: finding it, asking whether it will do, taking code there."""
+"""Addresses of running Ray clusters: finding one, checking it, and taking code there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 
 
 def is_elsewhere(address: str | None) -> bool:
-    """Return whether the search is meant for a cluster: this machine says nothing of it."""
+    """Return whether the search runs on a cluster, so that this machine says nothing of it."""
     return (address or os.environ.get("RAY_ADDRESS") or "local") != "local"
 
 
@@ -61,7 +61,7 @@ def _ask(address: str, given: str) -> None:
 
     Args:
         address: with which Ray is spoken to
-        given: how the user has said it, for the errors
+        given: the address as the user has given it, for errors
 
     Raises:
         UserError: nothing answers there, or not a Ray of our version, or it wants another token.
@@ -121,7 +121,7 @@ def _has_token(loader: Any) -> bool:
 
 
 def _ping(address: str, token: str | None) -> tuple[Any, str]:
-    """Return the gRPC status (None: well) and, where it is told, the version of a cluster."""
+    """Return the gRPC status (None: well) and the version of a cluster, where it is known."""
     import grpc
     from ray.core.generated import (
         gcs_service_pb2,

@@ -1,4 +1,4 @@
-"""Capacity: how many jobs fit on the machine or the cluster at once."""
+"""Capacity: the number of jobs that fit on the machine or the cluster at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """How many trials run at once on the connected Ray, now and when it has grown."""
+    """The number of trials that run at once on the connected Ray, now and when it has grown."""
 
     def __init__(self, resources: Resources) -> None:
         from rltune.cluster.nodes import growth
@@ -34,9 +34,9 @@ class Room:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         have = [(float(n.get("CPU", 0)), float(n.get("GPU", 0))) for n in nodes]
         # The head is one of the nodes, but none of the workers.
-        on_head = max((needed.on_node(*one) for one, node in zip(have, nodes, strict=True)
+        on_head = max((needed.on_node(*room) for room, node in zip(have, nodes, strict=True)
                        if "node:__internal_head__" in node), default=0)  # fmt: skip
-        fit = max(sum(needed.on_node(*one) for one in have), on_head + self.growth.most(needed))
+        fit = max(sum(needed.on_node(*room) for room in have), on_head + self.growth.most(needed))
         if fit == 0 and not self.growth.says_nothing(len(nodes) - 1):
             self._refuse(have)
         return needed.limited(max(1, fit))

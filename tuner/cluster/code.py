@@ -1,4 +1,4 @@
-"""The user's code: which folder travels to the cluster's nodes, and what of it stays."""
+"""The user's code on a cluster: the folder that is sent to the nodes, and the files left out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder_of_code(agent: str, env: str, import_path: str) -> Path | None:
 def travelling(folder: Path) -> dict[str, Any]:
     """Return the part of Ray's runtime_env that makes a folder every worker's working directory.
 
-    Virtual environments, runs, caches and hidden folders stay; so does what a .gitignore names.
+    Virtual environments, runs, caches and hidden folders stay; so do files that a .gitignore names.
 
     Raises:
         UserError: the folder is too large to be sent.

@@ -1,4 +1,4 @@
-"""Commands as Ray jobs: they run on a cluster's head, and go on when the laptop's lid closes.
+"""Ray jobs: commands that run on a cluster's head, and go on when the laptop's lid closes.
 
 Everything goes through one address, that of the cluster's dashboard: sending a command with the
 user's own code, asking how it does, its log, and copying the run's files from there.
@@ -52,7 +52,7 @@ class Job:
         started: seconds since the epoch; None: not yet
         ended: the same
         code: exit code of the command, once it has ended
-        message: what Ray says of it
+        message: Ray's own
     """
 
     id: str
@@ -141,7 +141,11 @@ class Jobs:
         taken = {job.id for job in self.all()}
         name = Path(run).name
         free = (f"{name}-{n}" for n in range(2, 10_000))
-        chosen = name if name not in taken else next(one for one in free if one not in taken)
+        chosen = (
+            name
+            if name not in taken
+            else next(candidate for candidate in free if candidate not in taken)
+        )
         environment = travelling(folder) if folder is not None else {}
         return self._send(
             entrypoint=_entrypoint(words),
@@ -151,7 +155,7 @@ class Jobs:
         )
 
     def call(self, words: Sequence[str]) -> tuple[int, str]:
-        """Run a short command of rltune there, and return its exit code and what it printed."""
+        """Run a short command of rltune there, and return its exit code and output."""
         return self._run(_entrypoint(words))
 
     def fetch(self, run: str, storage: str | os.PathLike[str]) -> Path:
@@ -208,7 +212,7 @@ class Jobs:
         """Return rltune's jobs, the oldest first."""
         with self._errors():
             found = self._client.list_jobs()
-        jobs = [_job(one) for one in found if MARK in (one.metadata or {})]
+        jobs = [_job(job) for job in found if MARK in (job.metadata or {})]
         return sorted(jobs, key=lambda job: job.started or time.time())
 
     def one(self, name: str) -> Job:
@@ -221,12 +225,12 @@ class Jobs:
         raise UserError(f"there is no job of a run {name!r} at {self.address}; there are: {known}.")
 
     def log(self, job: Job) -> str:
-        """Return what the command has printed so far."""
+        """Return the output of the command so far."""
         with self._errors():
             return str(self._client.get_job_logs(job.id))
 
     def follow(self, job: Job) -> Iterator[str]:
-        """Yield what the command prints, until it ends."""
+        """Yield the command's output until it ends."""
         lines = self._client.tail_job_logs(job.id)
         loop = asyncio.new_event_loop()
         try:
@@ -266,7 +270,7 @@ def _job(found: Any) -> Job:
 
 
 def pack(run: str) -> str:
-    """Return a run directory as text: what fits together of it at this moment, as a .tar.gz."""
+    """Return a consistent copy of a run directory as text: a .tar.gz."""
     from rltune.runs.cloud import snapshot
     from rltune.runs.directory import RunDir
 

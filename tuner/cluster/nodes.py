@@ -1,4 +1,4 @@
-"""Nodes of a cluster: whether they have rltune and the storage, and those that join."""
+"""Nodes of a cluster: checks for rltune and the storage, also of nodes that join."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _make_probe() -> Any:
 
 
 def _growth_probe() -> Any:
-    """Return a function for the head: what its autoscaler was told, as text; None: it has none."""
+    """Return a function that reads the autoscaler's configuration on the head; None: none."""
 
     def told() -> str | None:
         from pathlib import Path
@@ -61,7 +61,7 @@ def _growth_probe() -> Any:
             return "kuberay"
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            for word in words if any("monitor.py" in one for one in words) else []:
+            for word in words if any("monitor.py" in argument for argument in words) else []:
                 if word.startswith("--autoscaling-config="):
                     path = Path(word.partition("=")[2]).expanduser()
                     return path.read_text() if path.is_file() else None
@@ -87,7 +87,7 @@ def _on(node: dict[str, Any], function: Any, *args: Any) -> Any:
 
 
 def growth() -> Growth:
-    """Return what the autoscaler of the connected Ray may add."""
+    """Return the nodes that the autoscaler of the connected Ray may add."""
     import ray
     import yaml
     from rltune.cluster.resources import Growth
@@ -118,7 +118,7 @@ class Nodes:
     Args:
         run: the run directory, that the workers write their checkpoints to
 
-    From nodes that don't see it, checkpoints are brought there (`deposit`). Behind ray:// there is
+    Nodes that don't see it send checkpoints there (`CheckpointServer`). Behind ray:// there is
     no node to bring them to: ``must_share`` says that all have to see it.
     """
 

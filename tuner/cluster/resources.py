@@ -1,4 +1,4 @@
-"""How many trials run at once, on this machine or on a cluster that may grow."""
+"""Resources of trials, and the number that fits on a machine or a cluster that may grow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rltune.agents.errors import UserError
 
 @dataclass(frozen=True)
 class Resources:
-    """What a trial needs, and how many run at once (None: as many as fit)."""
+    """The resources of a trial, and the number of trials at once (None: as many as fit)."""
 
     cpus: float = 1
     gpus: float = 0
     concurrency: int | None = None
 
     def on_node(self, cpus: float, gpus: float) -> int:
-        """Return how many trials fit on a machine; a trial is never spread over two."""
+        """Return the number of trials that fit on a machine; a trial is never spread over two."""
         # The small term keeps 1 / 0.2 at 5.
         fit = int(cpus / self.cpus + 1e-9)
         if self.gpus >= 1:
@@ -27,12 +27,16 @@ class Resources:
         return fit
 
     def limited(self, fit: int) -> int:
-        """Return how many of those that fit run at once."""
+        """Return the number of trials that run at once, of those that fit."""
         return min(fit, self.concurrency) if self.concurrency else fit
 
 
 def fitting(resources: Resources, cpus: float, gpus: float) -> int:
-    """Return how many trials fit on one machine at once; UserError when not even one does."""
+    """Return the number of trials that fit on one machine at once.
+
+    Raises:
+        UserError: not even one does.
+    """
     for flag, need, have in (("cpus", resources.cpus, cpus), ("gpus", resources.gpus, gpus)):
         if need > have + 1e-9:
             raise UserError(
@@ -43,7 +47,7 @@ def fitting(resources: Resources, cpus: float, gpus: float) -> int:
 
 @dataclass(frozen=True)
 class NodeType:
-    """Machines that an autoscaler may add: how many, and what each has (None: not said)."""
+    """Machines that an autoscaler may add: their number, and resources (None: unknown)."""
 
     count: int
     cpus: float | None
@@ -52,7 +56,7 @@ class NodeType:
 
 @dataclass(frozen=True)
 class Growth:
-    """What a cluster's autoscaler may add; ``unknown`` where it can't be asked."""
+    """The nodes that a cluster's autoscaler may add; ``unknown`` where it can't be asked."""
 
     types: list[NodeType] = field(default_factory=list)
     max_workers: int = 0
@@ -74,7 +78,7 @@ class Growth:
         return cls(types, workers)
 
     def most(self, resources: Resources) -> int:
-        """Return how many trials fit on as many workers as may ever be there."""
+        """Return the number of trials that fit on as many workers as may ever be there."""
         room, left = 0, self.max_workers
         fits = [(resources.on_node(t.cpus or 0, t.gpus), t.count) for t in self.types]
         for fit, count in sorted(fits, reverse=True):
@@ -83,7 +87,7 @@ class Growth:
         return room
 
     def says_nothing(self, workers: int) -> bool:
-        """Return whether a machine may come of which nobody knows what it has."""
+        """Return whether a machine of unknown size may come."""
         silent = any(t.cpus is None for t in self.types)
         return self.unknown or (silent and workers < self.max_workers)
 

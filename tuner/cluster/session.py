@@ -1,4 +1,4 @@
-"""The Ray session: started here or joined, quiet, and left as it was."""
+"""Ray sessions: started here or joined, without Ray's output, and left as they were."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ray_session(
 
     Args:
         address: of a running cluster; see `address.find`
-        quiet: keep what Ray prints off the screen
+        quiet: keep Ray's output off the screen
         code: the user's folder, which a cluster's workers get a copy of
 
     Raises:
@@ -117,7 +117,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _silence() -> None:
-    """Keep Ray's own words off the screen; what a user has to know comes from the driver."""
+    """Keep Ray's own messages off the screen; those for users come from the driver."""
     for name in ("ray", "ray.tune", "ray.data", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # Deaths of workers are printed even so. There is no public way to turn that off.

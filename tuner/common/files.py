@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all."""
+"""Atomic writes: files that are written wholly or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ def atomic_write(
 ) -> None:
     """Write a file wholly or not at all; a callable is given the temporary path to write to.
 
-    Raises StorageError when the disk is full or may not be written.
+    Checkpoints are written by `rltune.agents.loop.checkpoint.write`: agents import nothing of the
+    tuner, and hours of training are flushed to the disk before they replace the old file.
+
+    Raises:
+        StorageError: the disk is full, or it can't be written to.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -36,7 +40,7 @@ def atomic_write(
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Remove the temporary files below a folder whose writers have been killed."""
+    """Remove the temporary files below a folder that killed processes have left."""
     for path, _, names in os.walk(folder):
         for name in names:
             writer = TEMPORARY.fullmatch(name)

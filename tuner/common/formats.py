@@ -1,9 +1,10 @@
-"""How numbers, times and configurations are written for people."""
+"""Formats of numbers, times and configurations for people."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -22,7 +23,7 @@ def score(value: float | None) -> str:
 
 def gain(a: float, b: float) -> str:
     """Return ``a - b`` with its sign, as it follows from the two as they are written: "+66.7"."""
-    texts = [score(one).replace(",", "") for one in (a, b)]
+    texts = [score(value).replace(",", "") for value in (a, b)]
     if not (math.isfinite(a) and math.isfinite(b)) or any("e" in text for text in texts):
         return f"{a - b:+.3g}"
     decimals = min(len(text.partition(".")[2]) for text in texts)
@@ -35,7 +36,7 @@ def interval(low: float, high: float) -> str:
 
 
 def points(values: Iterable[float]) -> str:
-    """Return "480.0, 490.0, 495.0": what is shown of so few that there is no interval."""
+    """Return "480.0, 490.0, 495.0": scores that are too few for an interval."""
     return ", ".join(map(score, values))
 
 
@@ -49,7 +50,7 @@ def duration(seconds: float | None) -> str:
 
 
 def rung_at(env_steps: int, seconds: float | None) -> str:
-    """Return where a rung is: "5,556" env_steps, or "13.3 s" where seconds count."""
+    """Return a rung as text: "5,556" env steps, or "13.3 s" where seconds count."""
     if seconds is None:
         return f"{env_steps:,}"
     return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
@@ -75,6 +76,14 @@ def plural(amount: int, word: str) -> str:
     return f"{amount:,} {word}" if amount == 1 else f"{amount:,} {word}s"
 
 
+def short_path(path: Path) -> str:
+    """Return the path as one would type it here: relative where it lies below this folder."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
 def setting(value: object) -> str:
     """Return a hyperparameter's value in at most four significant digits."""
     if isinstance(value, bool):
@@ -84,7 +93,7 @@ def setting(value: object) -> str:
         digits = 4 if not 0.99 < value < 1 else 3 - math.floor(math.log10(1 - value))
         return f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
-        return ",".join(setting(one) for one in value)
+        return ",".join(setting(item) for item in value)
     return "none" if value is None else str(value)
 
 

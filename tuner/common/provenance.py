@@ -1,4 +1,4 @@
-"""Where a result comes from: the command, the versions, the revision, the machine, the time."""
+"""Provenance of a run: the command, the versions, the revision, the machine, the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what may be damaged, or come from anybody: a run directory, and the files in it.
+"""Safe reading of run directories, which may be damaged or come from a stranger.
 
 Nothing that is read is executed: YAML by the safe loader, Parquet and SQLite without Python
 objects. Whatever is wrong with a file ends in one sentence that names it.
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @contextmanager
 def reading(what: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever goes wrong in reading ``what`` into a UserError that names it."""
+    """Turn any error in reading ``what`` into a UserError that names it."""
     try:
         yield
     except (UserError, PermissionError, BrokenPipeError):
@@ -47,7 +47,7 @@ def reading(what: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_tree(run: Path) -> None:
-    """Raise UserError for what a run directory never holds.
+    """Raise UserError for files that a run directory never holds.
 
     That is a link that leads out of it, where reading would tell and writing would change what is
     elsewhere, and pipes and devices, which can be waited for without end.
@@ -162,7 +162,7 @@ def _words(hint: Any) -> str:
     """Return a type in words."""
     inside = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_words(one) for one in inside)
+        return " or ".join(_words(kind) for kind in inside)
     words = {int: "a whole number", float: "a finite number", str: "a text", bool: "True or False"}
     words |= {types.NoneType: "None", list: "a list", dict: "a dict"}
     return words.get(typing.get_origin(hint) or hint, str(hint))
@@ -174,12 +174,12 @@ def fits(value: object, hint: Any) -> bool:
     if hint is Any:
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inside)
+        return any(fits(value, kind) for kind in inside)
     if origin is list:
-        return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
+        return isinstance(value, list) and all(fits(kind, inside[0]) for kind in value)
     if origin is dict:
         return isinstance(value, dict) and all(
-            fits(key, inside[0]) and fits(one, inside[1]) for key, one in value.items()
+            fits(key, inside[0]) and fits(kind, inside[1]) for key, kind in value.items()
         )
     if hint in (int, float):
         accepted = (int,) if hint is int else (int, float)

@@ -1,4 +1,4 @@
-"""Secrets, which stand in no file of a run, in no log and on no page."""
+"""Redaction of secrets in the files of a run, in logs and on pages."""
 
 from __future__ import annotations
 

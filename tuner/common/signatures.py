@@ -1,4 +1,4 @@
-"""Signatures that name what stands behind ``**options``, for `help` and for editors."""
+"""Signatures of functions that pass on ``**options``, for `help` and for editors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ def takes_fields_of(
     Args:
         specs: the dataclasses, whose defaults are shown
         but: fields that are no options
-        rest: what further options are called; None: there are none
+        rest: the name of further options; None: there are none
     """
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)
-        named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        known = {*but, *(one.name for one in named)}
+        named = [
+            parameter
+            for parameter in own.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        known = {*but, *(parameter.name for parameter in named)}
         fields = [field for spec in specs for field in dataclasses.fields(spec)]
         named += [_parameter(field) for field in fields if field.name not in known]
         if rest is not None:

@@ -1,4 +1,4 @@
-"""Compares entries on each environment and over all of them, with intervals."""
+"""Comparisons of entries on each environment and over all of them, with intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import numpy as np
 from rltune.agents.envs.suite import Scale, known_scale, parse_suite
 from rltune.agents.errors import UserError
 from rltune.comparing.entries import Entry, Runs, collect
-from rltune.comparing.model import ComparisonData, OnOne, OverAll, Pair, Row, normalised
+from rltune.comparing.model import (
+    ComparisonData,
+    EntryResult,
+    EnvironmentResult,
+    OverallResult,
+    Pair,
+    normalised,
+)
 from rltune.comparing.trainings import EVALUATION
 from rltune.objectives.metrics import DEFAULT, parse_objective
 from rltune.stats.aggregates import (
@@ -35,7 +42,7 @@ from rltune.stats.estimates import (
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(ComparisonData):
-    """What `compare` returns."""
+    """The result of `compare`."""
 
     def write(self, folder: str | os.PathLike[str], *, axis: str = "env_steps") -> Path:
         """Write index.html, a PNG of each figure and summary.md, and return the page.
@@ -73,7 +80,7 @@ def compare(
         metric: of the evaluations; "mean_reward" is that of training episodes; a minus in front
             makes lower better
         objective: what of a training's evaluations is its score, as in `rltune run --objective`
-        until: only what was reached up to so many env_steps
+        until: only evaluations up to so many env_steps count; None: all
         scales: environment -> the returns that count as 0 and as 1; with several environments by
             default what random actions get, and gymnasium's solving return
         env: the environment of logs that don't say it
@@ -95,8 +102,10 @@ def compare(
     _check_until(entries, until)
     known = _scales(entries, scales or {})
     environments = tuple(
-        _on_one(name, [one for one in entries if one.env == name], known[name], objective, until)
-        for name in dict.fromkeys(one.env for one in entries)
+        _on_one(
+            name, [entry for entry in entries if entry.env == name], known[name], objective, until
+        )
+        for name in dict.fromkeys(entry.env for entry in entries)
     )
     found = Comparison(
         metric=metric,
@@ -113,24 +122,28 @@ def compare(
 
 
 def parse_scales(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Return what ``--scale ENV=LOW:HIGH`` means; UserError: nothing."""
-    return {one.env: (one.low, one.high) for t in texts for one in parse_suite(t, "--scale")}
+    """Return the scales of ``--scale ENV=LOW:HIGH`` by environment.
+
+    Raises:
+        UserError: it is not written so.
+    """
+    return {part.env: (part.low, part.high) for t in texts for part in parse_suite(t, "--scale")}
 
 
 def _check_until(entries: Sequence[Entry], until: float | None) -> None:
     for entry in entries:
-        for one in entry.trainings:
-            if len(one.curve.env_steps) and not len(one.curve.until(until).env_steps):
+        for training in entry.trainings:
+            if len(training.curve.env_steps) and not len(training.curve.until(until).env_steps):
                 raise UserError(
-                    f"--until {until:g}: {one.name} has nothing before "
-                    f"{one.curve.env_steps[0]:,.0f} env_steps."
+                    f"--until {until:g}: {training.name} has nothing before "
+                    f"{training.curve.env_steps[0]:,.0f} env_steps."
                 )
 
 
 def _scales(
     entries: Sequence[Entry], given: Mapping[str, tuple[float, float]]
 ) -> dict[str, Scale | None]:
-    envs = dict.fromkeys(one.env for one in entries)
+    envs = dict.fromkeys(entry.env for entry in entries)
     for name in given:
         if name not in envs:
             raise UserError(f"--scale {name}: there are only {', '.join(envs)}.")
@@ -139,7 +152,9 @@ def _scales(
         if name in given:
             found[name] = Scale(name, *given[name])
             continue
-        told = [t.scale for one in entries if one.env == name for t in one.trainings if t.scale]
+        told = [
+            t.scale for entry in entries if entry.env == name for t in entry.trainings if t.scale
+        ]
         # To find it out takes seconds of random actions: only where scores are to be averaged.
         found[name] = told[0] if told else known_scale(name) if len(envs) > 1 else None
     return found
@@ -147,16 +162,16 @@ def _scales(
 
 def _on_one(
     env: str, entries: Sequence[Entry], scale: Scale | None, objective: str, until: float | None
-) -> OnOne:
+) -> EnvironmentResult:
     rows = []
     for entry in entries:
         scores = entry.scores(objective, until)
         gap = (
             None if scale is None else aggregate([normalised(scores, scale)], "optimality gap", n=1)
         )
-        reached = [int(min(one.reached, until or math.inf)) for one in entry.trainings]
+        reached = [int(min(training.reached, until or math.inf)) for training in entry.trainings]
         rows.append(
-            Row(
+            EntryResult(
                 entry=entry,
                 scores=tuple(scores),
                 iqm=Estimate(iqm(scores), *bootstrap_interval(scores)),
@@ -175,38 +190,38 @@ def _on_one(
             1.0, 2 * min(p_value_better(a.scores, b.scores), p_value_better(b.scores, a.scores))
         )
         # The answer of a search is the best of its finalists on these very seeds (`ranking.py`).
-        finalists = max(one.finalists for row in (a, b) for one in row.entry.trainings)
+        finalists = max(training.finalists for row in (a, b) for training in row.entry.trainings)
         level = min(significance(len(compared)), 2 * significance(finalists - 1))
         surely = difference(a.scores, b.scores, level / 2)[1]
         pairs.append(Pair(a=a.label, b=b.label, probability=wins, p_value=p, surely=surely))
-    return OnOne(env=env, scale=scale, rows=tuple(rows), pairs=tuple(pairs))
+    return EnvironmentResult(env=env, scale=scale, rows=tuple(rows), pairs=tuple(pairs))
 
 
-def _over_all(environments: Sequence[OnOne]) -> OverAll | None:
-    """Compare over the environments that all labels have and of which the scale is known."""
-    labels = dict.fromkeys(row.label for one in environments for row in one.rows)
+def _over_all(environments: Sequence[EnvironmentResult]) -> OverallResult | None:
+    """Compare over the environments that all labels have and that have a known scale."""
+    labels = dict.fromkeys(row.label for result in environments for row in result.rows)
     common = [
-        one
-        for one in environments
-        if one.scale is not None and {row.label for row in one.rows} == set(labels)
+        result
+        for result in environments
+        if result.scale is not None and {row.label for row in result.rows} == set(labels)
     ]
     if len(common) < 2:
         return None
     scores: dict[str, list[list[float]]] = {label: [] for label in labels}
-    for one in common:
-        assert one.scale is not None
-        for row in one.rows:
-            scores[row.label].append(normalised(row.scores, one.scale))
+    for result in common:
+        assert result.scale is not None
+        for row in result.rows:
+            scores[row.label].append(normalised(row.scores, result.scale))
     rows = {}
     for label, mine in scores.items():
         rows[label] = {name: aggregate(mine, name) for name in STATISTICS}
     order = sorted(
         labels, key=lambda label: (-rows[label]["IQM"].value, -rows[label]["mean"].value)
     )
-    flat = [v for mine in scores.values() for one in mine for v in one if math.isfinite(v)]
+    flat = [v for mine in scores.values() for on_one in mine for v in on_one if math.isfinite(v)]
     tau = np.linspace(min([0.0, *flat]), max([1.0, *flat]), PROFILE_POINTS)
-    return OverAll(
-        envs=tuple(one.env for one in common),
+    return OverallResult(
+        envs=tuple(result.env for result in common),
         rows={label: rows[label] for label in order},
         pairs=tuple(
             Pair(a=a, b=b, probability=probability_of_improvement(scores[a], scores[b]))

@@ -1,4 +1,4 @@
-"""What is put side by side: labels, and the seeds of each on each environment."""
+"""Entries of a comparison: a label, and its trainings on one environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rltune.agents.errors import UserError
 from rltune.common.formats import plural, settings
 from rltune.comparing.own_runs import read_run
 from rltune.comparing.sb3_logs import holds_logs, read_logs
-from rltune.comparing.trainings import EVALUATION, Training
+from rltune.comparing.trainings import EVALUATION, TrainingRecord
 from rltune.runs.directory import find_run
 
 MOST_NAMED = 3  # hyperparameters that tell agents apart by a label
@@ -28,30 +28,32 @@ class Entry:
 
     label: str
     env: str
-    trainings: tuple[Training, ...]
+    trainings: tuple[TrainingRecord, ...]
 
     def scores(self, objective: str, until: float | None = None) -> list[float]:
         """Return the score of each; -inf for one that diverged."""
-        return [one.score(objective, until) for one in self.trainings]
+        return [training.score(objective, until) for training in self.trainings]
 
 
 def collect(
     runs: Runs, metric: str = EVALUATION, *, env: str | None = None, defaults: bool = False
 ) -> tuple[list[Entry], list[str]]:
-    """Return the entries in the order of their mention, and what was left out.
+    """Return the entries in the order given, and sentences on trainings left out.
 
     Args:
-        runs: what to read, see `Runs`
-        metric: what is compared
+        runs: paths, see `Runs`
+        metric: the column of the history to compare
         env: the environment of logs that don't say it
         defaults: of searches the agents' defaults, too
 
     Raises:
         UserError: something isn't there, is damaged, or has no such metric.
     """
-    labelled: list[tuple[str | None, Training]] = []
+    labelled: list[tuple[str | None, TrainingRecord]] = []
     for label, path in _paths(runs):
-        labelled += [(label, one) for one in read(path, metric, env=env, defaults=defaults)]
+        labelled += [
+            (label, training) for training in read(path, metric, env=env, defaults=defaults)
+        ]
     if not labelled:
         raise UserError("give the runs or folders to compare.")
     return _grouped(labelled)
@@ -59,14 +61,14 @@ def collect(
 
 def read(
     path: Place, metric: str = EVALUATION, *, env: str | None = None, defaults: bool = False
-) -> list[Training]:
+) -> list[TrainingRecord]:
     """Return the trainings of a run, of a folder of runs, or of Stable-Baselines3's logs."""
     place = find_run(path)
     if (place / "run.yaml").exists():
         return read_run(place, metric, defaults=defaults)
     runs = sorted(file.parent for file in place.glob("*/run.yaml")) if place.is_dir() else []
     if runs:
-        return [one for run in runs for one in read_run(run, metric, defaults=defaults)]
+        return [training for run in runs for training in read_run(run, metric, defaults=defaults)]
     if holds_logs(place):
         return read_logs(place, metric, env)
     raise UserError(
@@ -79,7 +81,7 @@ def _paths(runs: Runs) -> list[tuple[str | None, Place]]:
     if isinstance(runs, (str, os.PathLike)):
         runs = [runs]
     if not isinstance(runs, Mapping):
-        return [_parsed(one) for one in runs]
+        return [_parsed(run) for run in runs]
     found: list[tuple[str | None, Place]] = []
     for label, places in runs.items():
         several = [places] if isinstance(places, (str, os.PathLike)) else places
@@ -97,16 +99,18 @@ def _parsed(text: Place) -> tuple[str | None, Place]:
     return label.strip(), path
 
 
-def _grouped(labelled: Sequence[tuple[str | None, Training]]) -> tuple[list[Entry], list[str]]:
-    names = _names([one for label, one in labelled if label is None])
-    groups: dict[tuple[str, str], dict[object, Training]] = {}
+def _grouped(
+    labelled: Sequence[tuple[str | None, TrainingRecord]],
+) -> tuple[list[Entry], list[str]]:
+    names = _names([training for label, training in labelled if label is None])
+    groups: dict[tuple[str, str], dict[object, TrainingRecord]] = {}
     repeats: dict[str, int] = {}
-    for given, one in labelled:
-        label = given or names[one.agent, one.variant]
-        group = groups.setdefault((label, one.env), {})
-        if one.identity in group:
+    for given, training in labelled:
+        label = given or names[training.agent, training.variant]
+        group = groups.setdefault((label, training.env), {})
+        if training.identity in group:
             repeats[label] = repeats.get(label, 0) + 1
-        group.setdefault(one.identity, one)
+        group.setdefault(training.identity, training)
     remarks = [
         f"{label}: {plural(n, 'training')} with the configuration, seed and length of another "
         "count once."
@@ -116,36 +120,41 @@ def _grouped(labelled: Sequence[tuple[str | None, Training]]) -> tuple[list[Entr
     return entries, remarks
 
 
-def _names(trainings: Sequence[Training]) -> dict[tuple[str, str], str]:
+def _names(trainings: Sequence[TrainingRecord]) -> dict[tuple[str, str], str]:
     """Return a label for each agent and variant.
 
     Trainings of an agent are seeds of one entry, unless there are several variants of it on the
     same environment: then its label says what they differ by.
     """
     names: dict[tuple[str, str], str] = {}
-    for agent in dict.fromkeys(one.agent for one in trainings):
-        mine = [one for one in trainings if one.agent == agent]
-        first = {one.variant: one for one in reversed(mine)}
-        apart = len({(one.env, one.variant) for one in mine}) > len({one.env for one in mine})
-        named = {variant: _told_apart(one, list(first.values())) for variant, one in first.items()}
+    for agent in dict.fromkeys(training.agent for training in trainings):
+        mine = [training for training in trainings if training.agent == agent]
+        first = {training.variant: training for training in reversed(mine)}
+        apart = len({(training.env, training.variant) for training in mine}) > len(
+            {training.env for training in mine}
+        )
+        named = {
+            variant: _told_apart(training, list(first.values()))
+            for variant, training in first.items()
+        }
         unique = len(set(named.values())) == len(named)
-        for variant, one in first.items():
+        for variant, training in first.items():
             names[agent, variant] = (
-                agent if not apart else named[variant] if unique else f"{agent} ({one.name})"
+                agent if not apart else named[variant] if unique else f"{agent} ({training.name})"
             )
     return names
 
 
-def _told_apart(one: Training, others: Sequence[Training]) -> str:
-    """Return the agent with the hyperparameters by which it differs, or with its run's name."""
-    if one.agent.endswith(" tuned"):
-        return one.name
+def _told_apart(training: TrainingRecord, others: Sequence[TrainingRecord]) -> str:
+    """Return the agent's name with the hyperparameters by which it differs, or its run's name."""
+    if training.agent.endswith(" tuned"):
+        return training.name
     configs: list[Mapping[str, Any]] = [other.config or {} for other in others]
     keys = dict.fromkeys(key for config in configs for key in config)
     missing = object()
     differing = [
         k for k in keys if any(c.get(k, missing) != configs[0].get(k, missing) for c in configs)
     ]
-    if one.config is None or not 0 < len(differing) <= MOST_NAMED or "schedule" in differing:
-        return f"{one.agent} ({one.name})"
-    return f"{one.agent}, {', '.join(settings(one.config, differing))}"
+    if training.config is None or not 0 < len(differing) <= MOST_NAMED or "schedule" in differing:
+        return f"{training.agent} ({training.name})"
+    return f"{training.agent}, {', '.join(settings(training.config, differing))}"

@@ -60,7 +60,7 @@ def plot_history(
         UserError: something isn't there, is damaged, or has no such metric or no times.
     """
     entries, _ = collect(runs, metric, env=env)
-    labels = list(dict.fromkeys(one.label for one in entries))
+    labels = list(dict.fromkeys(entry.label for entry in entries))
     chart = curves(entries, labels, metric, axis, until)
     if chart is None:
         raise UserError(f"there is nothing to plot over {axis}: no run says it.")
@@ -75,24 +75,28 @@ def curves(
         raise unknown("axis", axis, AXES, "--axis")
     unit, seconds = _time_unit(entries, until) if axis == "time" else ("", 1.0)
     panels, seeds, timeless, apart = [], [], [], []
-    for env in dict.fromkeys(one.env for one in entries):
+    for env in dict.fromkeys(entry.env for entry in entries):
         series = []
-        for entry in (one for one in entries if one.env == env):
-            legs = [leg for one in entry.trainings if len((leg := one.curve.until(until)).values)]
-            if axis == "time" and any(leg.seconds is None for leg in legs):
+        for entry in (entry for entry in entries if entry.env == env):
+            reached = [
+                curve
+                for training in entry.trainings
+                if len((curve := training.curve.until(until)).values)
+            ]
+            if axis == "time" and any(curve.seconds is None for curve in reached):
                 timeless.append(entry.label)
                 continue
             drawn = [
-                (leg.env_steps if leg.seconds is None or not unit else leg.seconds / seconds,
-                 leg.values)
-                for leg in legs
+                (curve.env_steps if curve.seconds is None or not unit else curve.seconds / seconds,
+                 curve.values)
+                for curve in reached
             ]  # fmt: skip
             found = learning_curve(drawn, entry.label, _colour(labels, entry.label))
             if found is None:
                 apart.append(entry.label)
                 continue
             series.append(found)
-            seeds.append(len(legs))
+            seeds.append(len(reached))
         if series:
             title = METRICS.get(metric, metric)
             panels.append(Panel(unit or "env_steps", title, series, title=env))
@@ -114,7 +118,7 @@ def curves(
 def scores(found: ComparisonData) -> Chart:
     """Every seed's score with the interval of their mean, on each environment."""
     panels = []
-    for one in found.environments:
+    for result in found.environments:
         rows = [
             (
                 row.label,
@@ -124,12 +128,12 @@ def scores(found: ComparisonData) -> Chart:
                 },
                 row.iqm,
             )
-            for row in one.rows
+            for row in result.rows
         ]
         panel = estimates_panel(METRICS.get(found.metric, found.metric), rows,
                                 "interquartile mean", "a seed")  # fmt: skip
-        panels.append(replace(panel, title=one.env if len(found.environments) > 1 else ""))
-    most = max(len(one.rows) for one in found.environments)
+        panels.append(replace(panel, title=result.env if len(found.environments) > 1 else ""))
+    most = max(len(result.rows) for result in found.environments)
     says = f"Score: {measured(found)}. Lines are 95 % intervals; with fewer than five seeds there "
     says += "is none."
     return Chart("scores", "Scores on each environment", says, panels, columns=_columns(panels),
@@ -155,14 +159,14 @@ def aggregates(found: ComparisonData) -> Chart | None:
 
 
 def profiles(found: ComparisonData) -> Chart | None:
-    """Which part of the runs scores above what."""
+    """Performance profiles: the share of runs that score above a threshold."""
     overall = found.overall
     if overall is None:
         return None
     series = [
-        Series("line", one.tau, one.value, label, _colour(found.labels, label),
-               low=one.low, high=one.high)
-        for label, one in overall.profiles.items()
+        Series("line", profile.tau, profile.value, label, _colour(found.labels, label),
+               low=profile.low, high=profile.high)
+        for label, profile in overall.profiles.items()
     ]  # fmt: skip
     seeds = [len(r.scores) for e in found.environments if e.env in overall.envs for r in e.rows]
     says = f"The part of all runs that score above τ{bands_say(seeds)} "
@@ -172,12 +176,12 @@ def profiles(found: ComparisonData) -> Chart | None:
 
 
 def improvements(found: ComparisonData) -> Chart | None:
-    """How probably a run of one scores above a run of the other."""
+    """The probability that a run of one entry scores above a run of another."""
     rows: list[tuple[str, dict[str, float], Estimate]] = []
     if found.overall is None:
-        for one in found.environments:
-            place = f"{one.env}: " if len(found.environments) > 1 else ""
-            rows += [(f"{place}{pair.a} > {pair.b}", {}, pair.probability) for pair in one.pairs]
+        for result in found.environments:
+            place = f"{result.env}: " if len(found.environments) > 1 else ""
+            rows += [(f"{place}{pair.a} > {pair.b}", {}, pair.probability) for pair in result.pairs]
     else:
         rows = [
             (f"{pair.a} > {pair.b}", _on_each(found, pair), pair.probability)
@@ -197,15 +201,15 @@ def improvements(found: ComparisonData) -> Chart | None:
 
 
 def _on_each(found: ComparisonData, pair: Pair) -> dict[str, float]:
-    """Return the probability on each of the environments that count, by what the page says."""
+    """Return the probability on each environment that counts, by its text on the page."""
     overall, each = found.overall, {}
-    for one in found.environments:
-        if overall is None or one.env not in overall.envs:
+    for result in found.environments:
+        if overall is None or result.env not in overall.envs:
             continue
-        known = {(p.a, p.b): p.probability.value for p in one.pairs}
+        known = {(p.a, p.b): p.probability.value for p in result.pairs}
         known |= {(b, a): 1 - value for (a, b), value in known.items()}
         value = known[pair.a, pair.b]
-        each[f"{one.env}, {pair.a} > {pair.b}: {100 * value:.0f} %"] = value
+        each[f"{result.env}, {pair.a} > {pair.b}: {100 * value:.0f} %"] = value
     return each
 
 
@@ -218,11 +222,11 @@ def _colour(labels: Sequence[str], label: str) -> str:
 
 
 def _time_unit(entries: Sequence[Entry], until: float | None) -> tuple[str, float]:
-    """Return the unit in which the longest curve is a handy number, and its seconds."""
+    """Return the unit of time that suits the longest curve, and its seconds."""
     ends = []
     for entry in entries:
-        legs = [one.curve.until(until).seconds for one in entry.trainings]
-        ends.append(min((leg[-1] for leg in legs if leg is not None and len(leg)), default=0.0))
+        times = [training.curve.until(until).seconds for training in entry.trainings]
+        ends.append(min((t[-1] for t in times if t is not None and len(t)), default=0.0))
     for unit, seconds in (("hours", 3600.0), ("minutes", 60.0)):
         if max(ends) >= 2 * seconds:
             return unit, seconds

@@ -1,4 +1,4 @@
-"""A comparison as data: rows, pairs, and what holds on one environment and over all."""
+"""The data of a comparison: entries and pairs, on each environment and over all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rltune.agents.envs.suite import Scale
-from rltune.analysis.summary import json_dict
+from rltune.common.plain import json_dict
 from rltune.comparing.entries import Entry
 from rltune.stats.aggregates import (
     Profile,
@@ -19,7 +19,7 @@ from rltune.stats.estimates import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class EntryResult:
     """An entry on one environment; a score of -inf is a training that diverged."""
 
     entry: Entry
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """How probably a run of ``a`` scores above one of ``b``; ``p_value`` is two-sided."""
+    """The probability that a run of ``a`` scores above one of ``b``; ``p_value`` is two-sided."""
 
     a: str
     b: str
@@ -48,17 +48,17 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnOne:
+class EnvironmentResult:
     """The comparison on one environment, the best first."""
 
     env: str
     scale: Scale | None
-    rows: tuple[Row, ...]
+    rows: tuple[EntryResult, ...]
     pairs: tuple[Pair, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverAll:
+class OverallResult:
     """The comparison over environments, of normalised scores, the best first."""
 
     envs: tuple[str, ...]
@@ -69,33 +69,33 @@ class OverAll:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonData:
-    """A comparison: what was compared, and what follows.
+    """A comparison: its entries, and its conclusions.
 
     Attributes:
-        metric, objective, until: what was compared, see `compare`
+        metric, objective, until: see `compare`
         environments: the comparison on each
         overall: that over all environments which all labels have, None where there is none
-        sentences: what follows
-        warnings: what weakens it
+        sentences: the conclusions
+        warnings: reasons to doubt it
     """
 
     metric: str
     objective: str
     until: float | None
-    environments: tuple[OnOne, ...]
-    overall: OverAll | None
+    environments: tuple[EnvironmentResult, ...]
+    overall: OverallResult | None
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def entries(self) -> list[Entry]:
-        """What was compared."""
-        return [row.entry for one in self.environments for row in one.rows]
+        """The entries that were compared."""
+        return [row.entry for result in self.environments for row in result.rows]
 
     @property
     def labels(self) -> list[str]:
         """All labels, in an order that is the same for all figures."""
-        return list(dict.fromkeys(one.label for one in self.entries))
+        return list(dict.fromkeys(entry.label for entry in self.entries))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; a number that is not finite becomes null."""
@@ -104,8 +104,8 @@ class ComparisonData:
                 "metric": self.metric,
                 "objective": self.objective,
                 "until": self.until,
-                "environments": [_plain(one) for one in self.environments],
-                "overall": None if self.overall is None else _plain_overall(self.overall),
+                "environments": [_environment_dict(result) for result in self.environments],
+                "overall": None if self.overall is None else _overall_dict(self.overall),
                 "sentences": self.sentences,
                 "warnings": self.warnings,
             }
@@ -114,13 +114,13 @@ class ComparisonData:
 
 def normalised(scores: Sequence[float], scale: Scale) -> list[float]:
     """Return the scores on a scale where 0 is bad and 1 good; -inf stays the worst."""
-    return [scale.score(one) if math.isfinite(one) else -math.inf for one in scores]
+    return [scale.score(value) if math.isfinite(value) else -math.inf for value in scores]
 
 
-def _plain(one: OnOne) -> dict[str, Any]:
+def _environment_dict(result: EnvironmentResult) -> dict[str, Any]:
     return {
-        "env": one.env,
-        "scale": None if one.scale is None else [one.scale.low, one.scale.high],
+        "env": result.env,
+        "scale": None if result.scale is None else [result.scale.low, result.scale.high],
         "entries": [
             {
                 "label": row.label,
@@ -138,13 +138,13 @@ def _plain(one: OnOne) -> dict[str, Any]:
                     for training, score in zip(row.entry.trainings, row.scores, strict=True)
                 ],
             }
-            for row in one.rows
+            for row in result.rows
         ],
-        "pairs": [_plain_pair(pair) for pair in one.pairs],
+        "pairs": [_pair_dict(pair) for pair in result.pairs],
     }  # fmt: skip
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
+def _pair_dict(pair: Pair) -> dict[str, Any]:
     found = {"a": pair.a, "b": pair.b, "probability": pair.probability.value,
              "low": pair.probability.low, "high": pair.probability.high}  # fmt: skip
     if pair.p_value is not None:
@@ -152,13 +152,13 @@ def _plain_pair(pair: Pair) -> dict[str, Any]:
     return found
 
 
-def _plain_overall(overall: OverAll) -> dict[str, Any]:
+def _overall_dict(overall: OverallResult) -> dict[str, Any]:
     return {
         "envs": list(overall.envs),
         "entries": [
             {"label": label, **{name: estimate._asdict() for name, estimate in row.items()}}
             for label, row in overall.rows.items()
         ],
-        "pairs": [_plain_pair(pair) for pair in overall.pairs],
+        "pairs": [_pair_dict(pair) for pair in overall.pairs],
         "profiles": {label: asdict(profile) for label, profile in overall.profiles.items()},
     }

@@ -1,4 +1,4 @@
-"""Reads trainings from run directories: of a training itself, of a search its re-trainings."""
+"""Trainings read from run directories; of a search, its re-trainings on test seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.envs.suite import Scale, is_suite, parse_suite
 from rltune.agents.errors import UserError
 from rltune.analysis.summary import Summary
-from rltune.comparing.trainings import EVALUATION, Curve, Training, canonical, env_name
+from rltune.comparing.trainings import EVALUATION, Curve, TrainingRecord, canonical, env_name
 from rltune.objectives.metrics import DEFAULT, METRIC
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
@@ -30,7 +30,9 @@ class _Tested:
     finalists: int
 
 
-def read_run(path: Path, metric: str = EVALUATION, *, defaults: bool = False) -> list[Training]:
+def read_run(
+    path: Path, metric: str = EVALUATION, *, defaults: bool = False
+) -> list[TrainingRecord]:
     """Return the trainings of a run directory.
 
     Args:
@@ -49,7 +51,7 @@ def read_run(path: Path, metric: str = EVALUATION, *, defaults: bool = False) ->
     return _retrainings(summary, metric, defaults=defaults)
 
 
-def _trainings(summary: Summary, metric: str) -> list[Training]:
+def _trainings(summary: Summary, metric: str) -> list[TrainingRecord]:
     spec, rows = summary.spec, summary.history
     broken = "diverged" in rows and bool((rows["diverged"] > 0).any())
     config = _whole(spec.get("config") or {}, spec.get("schedule"), spec.get("weights"))
@@ -59,7 +61,7 @@ def _trainings(summary: Summary, metric: str) -> list[Training]:
     return list(_legs(summary, rows, metric, about))
 
 
-def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[Training]:
+def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[TrainingRecord]:
     spec, path = summary.spec, summary.path
     winner, standard = _tested(summary)
     if winner is None or not winner.scores:
@@ -78,16 +80,16 @@ def _retrainings(summary: Summary, metric: str, *, defaults: bool) -> list[Train
     )
     own = f"The answer of {summary.run.name} is the agent's own defaults."
     found = []
-    for what, one, variant in chosen:
-        for seed, score in one.scores.items():
+    for what, tested, variant in chosen:
+        for seed, score in tested.scores.items():
             about = {
-                "agent": f"{spec['agent']} {what}", "config": one.config, "variant": variant,
+                "agent": f"{spec['agent']} {what}", "config": tested.config, "variant": variant,
                 "seed": seed, "planned": spec.get("budget"), "diverged": not math.isfinite(score),
-                "finalists": one.finalists if what == "tuned" else 0,
+                "finalists": tested.finalists if what == "tuned" else 0,
                 "tuned_for": tuned_for if what == "tuned" else "",
-                "remark": own if what == "tuned" and one is standard else "",
+                "remark": own if what == "tuned" and tested is standard else "",
             }  # fmt: skip
-            mine = rows[(rows["trial"] == one.trial) & (rows["seed"] == seed)]
+            mine = rows[(rows["trial"] == tested.trial) & (rows["seed"] == seed)]
             found += list(_legs(summary, mine, metric, about))
     return found
 
@@ -98,36 +100,42 @@ def _tested(summary: Summary) -> tuple[_Tested | None, _Tested | None]:
     if summary.answer is not None:
         ranking = summary.answer.ranking
         tested = {
-            one.trial: _Tested(
-                one.trial, _whole(one.config, one.changes, weights), one.scores, len(ranking)
+            ranked.trial: _Tested(
+                ranked.trial,
+                _whole(ranked.config, ranked.changes, weights),
+                ranked.scores,
+                len(ranking),
             )
-            for one in ranking
+            for ranked in ranking
         }
-        default = next((one.trial for one in ranking if one.is_default), -1)
+        default = next((ranked.trial for ranked in ranking if ranked.is_default), -1)
         winner = summary.answer.winner
         return tested.get(-1 if winner is None else winner), tested.get(default)
     if summary.front is not None and summary.front.tested and summary.front.best is not None:
         goal, members = summary.front.goals[0].name, summary.front.members
         tested = {
-            one.trial: _Tested(
-                one.trial, _whole(one.config, None, weights), one.scores.get(goal, {}), len(members)
+            member.trial: _Tested(
+                member.trial,
+                _whole(member.config, None, weights),
+                member.scores.get(goal, {}),
+                len(members),
             )
-            for one in members
+            for member in members
         }
-        default = next((one.trial for one in members if "default" in one.origins), -1)
+        default = next((member.trial for member in members if "default" in member.origins), -1)
         return tested[summary.front.best.trial], tested.get(default)
     return None, None
 
 
 def _whole(config: Mapping[str, Any], schedule: object, weights: object) -> dict[str, Any]:
-    """Return the configuration with its changes on the way and what it starts from, if any."""
+    """Return the configuration with its schedule and initial weights, if any."""
     more = {"schedule": schedule, "weights": weights}
     return {**config, **{name: value for name, value in more.items() if value}}
 
 
 def _legs(
     summary: Summary, rows: pd.DataFrame, metric: str, about: Mapping[str, Any]
-) -> Iterator[Training]:
+) -> Iterator[TrainingRecord]:
     """Yield the training of these rows; of several environments at once, one on each."""
     spec, name = summary.spec, summary.run.name
     env = str(spec["env"])
@@ -153,7 +161,7 @@ def _legs(
         planned = about["planned"]
         more = {**about, "planned": planned and planned // share}
         reached = int(rows["env_steps"].max()) // share if len(rows) else 0
-        yield Training(
+        yield TrainingRecord(
             name=name, source=summary.path, env=place, scale=scale, curve=curve, metric=metric,
             reached=reached, **more,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A comparison as one page, with its tables."""
+"""The HTML page of a comparison, and its tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 from rltune.common.formats import interval, plural, points, score
 from rltune.comparing import text
 from rltune.comparing.figures import charts
-from rltune.comparing.model import ComparisonData, OnOne, OverAll
-from rltune.reporting.page import Column, Page, Row, Table
+from rltune.comparing.model import ComparisonData, EnvironmentResult, OverallResult
+from rltune.reporting.page import Page, Table, TableColumn, TableRow
 from rltune.stats.aggregates import STATISTICS
 from rltune.stats.estimates import significance
 
@@ -16,14 +16,14 @@ from rltune.stats.estimates import significance
 def page_of(found: ComparisonData, axis: str = "env_steps") -> Page:
     """Return the page of a comparison."""
     tables = [] if found.overall is None else [overall_table(found.overall, found)]
-    tables += [scores_table(one, number) for number, one in enumerate(found.environments)]
+    tables += [scores_table(result, number) for number, result in enumerate(found.environments)]
     if (pairs := pairs_table(found)) is not None:
         tables.append(pairs)
-    trainings = sum(len(one.trainings) for one in found.entries)
+    trainings = sum(len(entry.trainings) for entry in found.entries)
     return Page(
         title=text.names(found.labels),
-        facts=[", ".join(one.env for one in found.environments), plural(trainings, "training"),
-               text.measured(found)],
+        facts=[", ".join(result.env for result in found.environments),
+               plural(trainings, "training"), text.measured(found)],
         heading="Side by side",
         sentences=found.sentences,
         warnings=found.warnings,
@@ -34,10 +34,10 @@ def page_of(found: ComparisonData, axis: str = "env_steps") -> Page:
     )  # fmt: skip
 
 
-def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
+def scores_table(result: EnvironmentResult, number: int = 0, *, narrow: bool = False) -> Table:
     """Return a row per entry, the best first; ``narrow`` leaves the worst score out."""
     rows = []
-    for row in one.rows:
+    for row in result.rows:
         cells = {
             "": row.label,
             "IQM": score(row.iqm.value),
@@ -50,65 +50,71 @@ def scores_table(one: OnOne, number: int = 0, *, narrow: bool = False) -> Table:
             "env_steps": text.length(*row.env_steps),
         }
         rows.append(cells)
-    unwanted = {*(["worst"] if narrow else []), *(["gap"] if one.scale is None else [])}
+    unwanted = {*(["worst"] if narrow else []), *(["gap"] if result.scale is None else [])}
     names = [name for name in rows[0] if name not in unwanted]
     note = "IQM: the interquartile mean."
-    if one.scale is not None:
-        note += f" Gap: the optimality gap, what is missing to {score(one.scale.high)} as a part "
-        note += f"of the way there from {score(one.scale.low)}; nobody gets credit for more."
+    if result.scale is not None:
+        note += (
+            f" Gap: the optimality gap, what is missing to {score(result.scale.high)} as a part "
+        )
+        note += f"of the way there from {score(result.scale.low)}; nobody gets credit for more."
     return Table(
         f"scores-{number}",
-        one.env,
-        [Column(name, number=bool(name)) for name in names],
-        [Row([cells[name] for name in names]) for cells in rows],
+        result.env,
+        [TableColumn(name, number=bool(name)) for name in names],
+        [TableRow([cells[name] for name in names]) for cells in rows],
         note,
     )
 
 
-def overall_table(overall: OverAll, found: ComparisonData) -> Table:
+def overall_table(overall: OverallResult, found: ComparisonData) -> Table:
     """Return the aggregates, a row per statistic and label."""
-    columns = [Column("", number=False), Column("", number=False), Column("value"),
-               Column("95 % interval")]  # fmt: skip
+    columns = [TableColumn("", number=False), TableColumn("", number=False), TableColumn("value"),
+               TableColumn("95 % interval")]  # fmt: skip
     rows = []
     for name in STATISTICS:
         for number, (label, row) in enumerate(overall.rows.items()):
-            one = row[name]
-            ends = f"{share(one.low)} to {share(one.high)}" if interval(one.low, one.high) else ""
-            rows.append(Row([name if number == 0 else "", label, share(one.value), ends]))
-    scales = [str(one.scale) for one in found.environments if one.env in overall.envs]
+            estimate = row[name]
+            ends = (
+                f"{share(estimate.low)} to {share(estimate.high)}"
+                if interval(estimate.low, estimate.high)
+                else ""
+            )
+            rows.append(TableRow([name if number == 0 else "", label, share(estimate.value), ends]))
+    scales = [str(result.scale) for result in found.environments if result.env in overall.envs]
     note = f"Normalised scores; the returns that count as 0 and as 1: {', '.join(scales)}. The "
     note += "optimality gap is what is missing to 1: the lower the better."
     return Table("overall", f"Over {plural(len(overall.envs), 'environment')}", columns, rows, note)
 
 
 def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
-    """Return how probably a run of the one scores above a run of the other.
+    """Return the table of pairs: the probability that a run of one scores above one of the other.
 
     ``narrow`` leaves single environments out where there is the mean over several.
     """
     overall = found.overall
-    groups = [(one.env, one.pairs) for one in found.environments]
+    groups = [(result.env, result.pairs) for result in found.environments]
     if overall is not None:
         groups = [("mean of all", overall.pairs), *([] if narrow else groups)]
     if not any(pairs for _, pairs in groups):
         return None
     rows = [
-        Row(
+        TableRow(
             [
                 env,
-                f"{one.a} > {one.b}",
-                f"{100 * one.probability.value:.0f} %",
-                f"{100 * one.probability.low:.0f} to {100 * one.probability.high:.0f} %",
-                "" if one.p_value is None else f"{one.p_value:.2g}",
-                "" if one.p_value is None else "beyond chance" if one.surely else "can be luck",
+                f"{pair.a} > {pair.b}",
+                f"{100 * pair.probability.value:.0f} %",
+                f"{100 * pair.probability.low:.0f} to {100 * pair.probability.high:.0f} %",
+                "" if pair.p_value is None else f"{pair.p_value:.2g}",
+                "" if pair.p_value is None else "beyond chance" if pair.surely else "can be luck",
             ]
         )
         for env, pairs in groups
-        for one in pairs
+        for pair in pairs
     ]
-    columns = [Column("environment", number=False), Column("", number=False),
-               Column("probability"), Column("95 % interval"), Column("p"),
-               Column("", number=False)]  # fmt: skip
+    columns = [TableColumn("environment", number=False), TableColumn("", number=False),
+               TableColumn("probability"), TableColumn("95 % interval"), TableColumn("p"),
+               TableColumn("", number=False)]  # fmt: skip
     note = "The probability that a run of the one scores above a run of the other, ties counting "
     note += "half."
     if any(row.cells[-1] for row in rows):
@@ -117,22 +123,23 @@ def pairs_table(found: ComparisonData, *, narrow: bool = False) -> Table | None:
         note += f" Beyond chance: below {significance(most):.2g}"
         note += ", 5 % for all pairs together." if most > 1 else "."
     else:
-        rows, columns = [Row(row.cells[:4]) for row in rows], columns[:4]
+        rows, columns = [TableRow(row.cells[:4]) for row in rows], columns[:4]
     if len(groups) == 1:
-        rows, columns = [Row(row.cells[1:]) for row in rows], columns[1:]
+        rows, columns = [TableRow(row.cells[1:]) for row in rows], columns[1:]
     return Table("pairs", "Probability of improvement", columns, rows, note)
 
 
 def trainings_table(found: ComparisonData) -> Table:
     """Return a row per training."""
-    columns = [Column("entry", number=False), Column("environment", number=False),
-               Column("training", number=False), Column("seed"), Column("score"),
-               Column("env_steps")]  # fmt: skip
+    columns = [TableColumn("entry", number=False), TableColumn("environment", number=False),
+               TableColumn("training", number=False), TableColumn("seed"), TableColumn("score"),
+               TableColumn("env_steps")]  # fmt: skip
     rows = [
-        Row([row.label, one.env, training.name, "" if training.seed is None else str(training.seed),
-             score(value), f"{training.reached:,}"])
-        for one in found.environments
-        for row in one.rows
+        TableRow([row.label, result.env, training.name,
+                  "" if training.seed is None else str(training.seed),
+                  score(value), f"{training.reached:,}"])
+        for result in found.environments
+        for row in result.rows
         for training, value in zip(row.entry.trainings, row.scores, strict=True)
     ]  # fmt: skip
     return Table("trials", "All trainings", columns, rows)

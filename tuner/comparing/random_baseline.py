@@ -1,4 +1,4 @@
-"""A baseline for comparisons: actions at random, measured on the spot."""
+"""The random baseline of comparisons: an agent that acts at random, measured on the spot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from rltune.agents.errors import UserError
 from rltune.comparing.entries import Entry
-from rltune.comparing.trainings import EVALUATION, TRAINING, Curve, Training
+from rltune.comparing.trainings import EVALUATION, TRAINING, Curve, TrainingRecord
 
 LABEL = "random actions"
 EPISODES = 20
@@ -19,11 +19,11 @@ def random_entries(entries: Sequence[Entry], metric: str) -> tuple[list[Entry], 
     """Return actions at random on each environment, with as many seeds as the others have.
 
     They learn nothing, so their score is the same at any number of env_steps. Only gymnasium's own
-    environments are played, without arguments: what else a run names is not executed here.
+    environments are played, without arguments: no other code that a run names is executed here.
 
     Args:
-        entries: what is compared
-        metric: what of them
+        entries: those that are compared
+        metric: the column that is compared
 
     Returns:
         the entries, and a sentence for each environment that has none
@@ -41,9 +41,11 @@ def random_entries(entries: Sequence[Entry], metric: str) -> tuple[list[Entry], 
                 "are played here; rltune eval random --env plays any."
             )
             continue
-        trainings = [one for entry in entries if entry.env == env for one in entry.trainings]
+        trainings = [
+            training for entry in entries if entry.env == env for training in entry.trainings
+        ]
         most = max(len(entry.trainings) for entry in entries if entry.env == env)
-        end = max(one.reached for one in trainings)
+        end = max(training.reached for training in trainings)
         seeds = range(max(most, LEAST_SEEDS))
         found.append(Entry(LABEL, env, tuple(_played(env, seed, end, metric) for seed in seeds)))
     return found, remarks
@@ -56,11 +58,11 @@ def _is_gymnasiums(env: str) -> bool:
     return spec is not None and str(spec.entry_point).startswith("gymnasium.")
 
 
-def _played(env: str, seed: int, end: int, metric: str) -> Training:
+def _played(env: str, seed: int, end: int, metric: str) -> TrainingRecord:
     from rltune.agents.loop.random_agent import RandomAgent
 
     value = RandomAgent(env).evaluate(EPISODES, seed).mean
-    return Training(
+    return TrainingRecord(
         name=LABEL,
         source=Path(LABEL),
         agent=LABEL,

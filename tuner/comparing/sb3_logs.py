@@ -1,4 +1,4 @@
-"""Reads the logs of Stable-Baselines3 and rl-zoo3: monitor.csv, evaluations.npz, args.yml.
+"""Trainings read from logs of Stable-Baselines3 and rl-zoo3: monitors, evaluations, arguments.
 
 A folder with such files is one training: rl-zoo3 writes ``ALGO/ENV_N/`` with ``N.monitor.csv`` of
 each environment that it trains in, ``evaluations.npz`` of its EvalCallback, and ``ENV/args.yml``
@@ -26,7 +26,7 @@ from rltune.comparing.trainings import (
     TRAINING,
     Array,
     Curve,
-    Training,
+    TrainingRecord,
     canonical,
     env_name,
 )
@@ -57,7 +57,7 @@ def holds_logs(path: Path) -> bool:
     return next(_folders(path), None) is not None
 
 
-def read_logs(path: Path, metric: str = EVALUATION, env: str | None = None) -> list[Training]:
+def read_logs(path: Path, metric: str = EVALUATION, env: str | None = None) -> list[TrainingRecord]:
     """Return all trainings below a folder, or that of one file.
 
     Args:
@@ -85,8 +85,8 @@ def _folders(path: Path, depth: int = 0) -> Iterator[tuple[Path, list[Path]]]:
         inside = sorted(path.iterdir(), key=_by_number)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}.") from None
-    monitors = [one for one in inside if one.is_file() and one.name.endswith(MONITOR)]
-    found = [one for one in inside if one.name == EVALUATIONS and one.is_file()]
+    monitors = [file for file in inside if file.is_file() and file.name.endswith(MONITOR)]
+    found = [file for file in inside if file.name == EVALUATIONS and file.is_file()]
     if monitors or found:
         if not found:  # of an EvalCallback with a folder of its own
             found = sorted(path.glob(f"*/{EVALUATIONS}"))[:1]
@@ -94,13 +94,13 @@ def _folders(path: Path, depth: int = 0) -> Iterator[tuple[Path, list[Path]]]:
         if found or numbered:
             yield path, [*found, *monitors]
         else:  # names of the user's own: each is a training
-            for one in monitors:
-                yield path, [one]
+            for file in monitors:
+                yield path, [file]
         return
     if depth < DEEPEST:
-        for one in inside:
-            if one.is_dir() and not one.is_symlink() and not one.name.startswith("."):
-                yield from _folders(one, depth + 1)
+        for file in inside:
+            if file.is_dir() and not file.is_symlink() and not file.name.startswith("."):
+                yield from _folders(file, depth + 1)
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:
@@ -111,9 +111,9 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 # -------------------------------------------------------------------------------- what they say
 
 
-def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None) -> Training:
-    evaluations = next((one for one in files if one.suffix == ".npz"), None)
-    monitors = [one for one in files if one.name.endswith(MONITOR)]
+def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None) -> TrainingRecord:
+    evaluations = next((file for file in files if file.suffix == ".npz"), None)
+    monitors = [file for file in files if file.name.endswith(MONITOR)]
     episodes = _episodes(monitors) if monitors else None
     args, config = _zoo_settings(folder)
     name, sign = metric.removeprefix("-"), -1.0 if metric.startswith("-") else 1.0
@@ -143,7 +143,7 @@ def _training(folder: Path, files: Sequence[Path], metric: str, env: str | None)
     kept = {key: value for key, value in config.items() if key != "n_timesteps"}
     seed = args.get("seed")
     own_name = len(files) == 1 and files[0].name not in (MONITOR, EVALUATIONS)
-    return Training(
+    return TrainingRecord(
         name=files[0].name.removesuffix(f".{MONITOR}") if own_name else folder.name,
         source=files[0] if len(files) == 1 else folder,
         agent=f"sb3 {algorithm}",
@@ -177,32 +177,32 @@ def _algorithm(folder: Path) -> str:
 
 def _environment(folder: Path) -> str | None:
     """Return the environment of a folder ENV_N of rl-zoo3, which writes "-" for "/"."""
-    inside = [one.parent.name for one in folder.glob("*/args.yml")]
+    inside = [file.parent.name for file in folder.glob("*/args.yml")]
     match = re.fullmatch(r"(.+-v\d+)_\d+", folder.name)
     return inside[0] if inside else match[1] if match else None
 
 
-class _Loader(yaml.SafeLoader):
+class _ZooLoader(yaml.SafeLoader):
     """YAML with rl-zoo3's OrderedDicts and tuples, and no other Python object."""
 
 
-def _ordered(loader: _Loader, node: yaml.SequenceNode) -> dict[str, Any]:
+def _ordered(loader: _ZooLoader, node: yaml.SequenceNode) -> dict[str, Any]:
     pairs = loader.construct_sequence(node, deep=True)
     return dict(pairs[0]) if pairs else {}
 
 
-def _as_list(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
+def _as_list(loader: _ZooLoader, node: yaml.SequenceNode) -> list[Any]:
     return list(loader.construct_sequence(node, deep=True))
 
 
-def _as_text(loader: _Loader, suffix: str, node: yaml.Node) -> str:
+def _as_text(loader: _ZooLoader, suffix: str, node: yaml.Node) -> str:
     return suffix
 
 
 _PYTHON = "tag:yaml.org,2002:python/"
-_Loader.add_constructor(f"{_PYTHON}object/apply:collections.OrderedDict", _ordered)
-_Loader.add_constructor(f"{_PYTHON}tuple", _as_list)
-_Loader.add_multi_constructor(_PYTHON, _as_text)
+_ZooLoader.add_constructor(f"{_PYTHON}object/apply:collections.OrderedDict", _ordered)
+_ZooLoader.add_constructor(f"{_PYTHON}tuple", _as_list)
+_ZooLoader.add_multi_constructor(_PYTHON, _as_text)
 
 
 def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,7 +210,7 @@ def _zoo_settings(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     found = []
     for name in ("args.yml", "config.yml"):
         files = [*folder.glob(name), *folder.glob(f"*/{name}")]
-        content = load_yaml(files[0], _Loader) if files else {}
+        content = load_yaml(files[0], _ZooLoader) if files else {}
         found.append(content if isinstance(content, dict) else {})
     return found[0], found[1]
 
@@ -242,7 +242,7 @@ def _evaluated(file: Path, array: str, episodes: _Episodes | None) -> Curve:
 
 
 def _episodes(files: Sequence[Path]) -> _Episodes:
-    """Return the episodes of all monitors of one training, which ran side by side."""
+    """Return the episodes of all monitors of one training, in the order in which they ended."""
     import pandas as pd
 
     frames, env, begun = [], None, math.inf

@@ -13,9 +13,9 @@ from rltune.reporting.page import Table
 
 
 def show(found: ComparisonData, *, plain: bool = False, console: Console | None = None) -> None:
-    """Print what follows, what weakens it, and the tables; ``plain`` without colours."""
+    """Print the conclusions, the warnings and the tables; ``plain`` without colours."""
     sheet = Sheet(console or make_console(plain))
-    trainings = sum(len(one.trainings) for one in found.entries)
+    trainings = sum(len(entry.trainings) for entry in found.entries)
     facts = f"{plural(trainings, 'training')} on {plural(len(found.environments), 'environment')}"
     sheet.print(Text.assemble(("rltune", "bold cyan"), (f"  {text.names(found.labels)}", "bold")))
     sheet.print(Text(f"{facts} · {text.measured(found)}", "dim"))
@@ -26,8 +26,8 @@ def show(found: ComparisonData, *, plain: bool = False, console: Console | None 
         sheet.line(Text(warning, "yellow"))
     if found.overall is not None:
         _print(sheet, overall_table(found.overall, found))
-    for one in found.environments:
-        _print(sheet, scores_table(one, narrow=True))
+    for result in found.environments:
+        _print(sheet, scores_table(result, narrow=True))
     if (pairs := pairs_table(found, narrow=True)) is not None:
         _print(sheet, pairs)
 
@@ -35,7 +35,9 @@ def show(found: ComparisonData, *, plain: bool = False, console: Console | None 
 def _print(sheet: Sheet, table: Table) -> None:
     sheet.section(table.title)
     numbers = [column.number for column in table.columns]
-    lines = plain_table(*(one.name for one in table.columns), numbers_from=numbers.index(True))
+    lines = plain_table(
+        *(column.name for column in table.columns), numbers_from=numbers.index(True)
+    )
     for number, column in enumerate(lines.columns):
         if table.columns[number].number:  # where it is narrow, labels are folded
             cells = [table.columns[number].name, *(row.cells[number] for row in table.rows)]

@@ -1,4 +1,4 @@
-"""The sentences of a comparison: who is ahead where, how surely, and what weakens it."""
+"""The sentences of a comparison: leads, their evidence, and warnings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rltune.objectives.metrics import describe, parse_objective
 from rltune.stats.estimates import FEW_RUNS, Estimate, significance, smallest_p_value
 
 if TYPE_CHECKING:
-    from rltune.comparing.model import ComparisonData, OnOne, OverAll, Row
+    from rltune.comparing.model import ComparisonData, EntryResult, EnvironmentResult, OverallResult
 
 LIKE = 0.05  # budgets that differ by less than this part are alike
-SHARE = 0.1  # and so are windows of evaluations whose begins differ by less, in parts of a training
+SHARE = 0.1  # and windows of evaluations whose starts differ by less, as a share of a training
 
 
 def measured(comparison: ComparisonData) -> str:
-    """Return what a score is, in words."""
+    """Return the meaning of a score in words."""
     what = {EVALUATION: "return", TRAINING: "return of training episodes"}
     name = what.get(comparison.metric, comparison.metric)
     at = "" if comparison.until is None else f" up to {count(comparison.until)} env_steps"
@@ -27,9 +27,9 @@ def measured(comparison: ComparisonData) -> str:
 
 
 def sentences(comparison: ComparisonData) -> list[str]:
-    """Return who is ahead, over all environments first."""
+    """Return sentences on the leads, over all environments first."""
     found = [] if comparison.overall is None else _over_all(comparison.overall)
-    return found + [_on_one(one) for one in comparison.environments]
+    return found + [_on_one(result) for result in comparison.environments]
 
 
 def percent(chance: Estimate) -> str:
@@ -53,7 +53,7 @@ def length(low: int, high: int) -> str:
     return f"{count(low)} to {count(high)}"
 
 
-def _over_all(overall: OverAll) -> list[str]:
+def _over_all(overall: OverallResult) -> list[str]:
     best, *others = overall.rows
     found = overall.rows[best]["IQM"]
     ends = interval(found.low, found.high)
@@ -73,22 +73,22 @@ def _over_all(overall: OverAll) -> list[str]:
     return lines
 
 
-def _on_one(one: OnOne) -> str:
-    best = one.rows[0]
+def _on_one(result: EnvironmentResult) -> str:
+    best = result.rows[0]
     ends = interval(best.iqm.low, best.iqm.high)
     ends = f"95 % interval {ends}, " if ends else ""
     value = f"{score(best.iqm.value)} ({ends}{plural(len(best.scores), 'seed')})"
     if len(best.scores) > 1 and len(set(best.scores)) == 1:
         value = f"{score(best.iqm.value)} with each of {len(best.scores)} seeds"
-    if len(one.rows) == 1:
-        return f"{one.env}: {best.label} scores {value}."
-    mine = [pair for pair in one.pairs if pair.a == best.label]
+    if len(result.rows) == 1:
+        return f"{result.env}: {best.label} scores {value}."
+    mine = [pair for pair in result.pairs if pair.a == best.label]
     beaten = [pair.b for pair in mine if pair.surely]
     tied = [pair.b for pair in mine if not pair.surely]
-    level = all(row.scores == best.scores for row in one.rows) and len(set(best.scores)) == 1
+    level = all(row.scores == best.scores for row in result.rows) and len(set(best.scores)) == 1
     if level:
-        return f"{one.env}: every training scores {score(best.iqm.value)}."
-    text = f"{one.env}: {best.label} scores highest, {value}"
+        return f"{result.env}: every training scores {score(best.iqm.value)}."
+    text = f"{result.env}: {best.label} scores highest, {value}"
     if beaten:
         text += f", above {names(beaten)} beyond chance"
     if tied:
@@ -101,10 +101,14 @@ def _on_one(one: OnOne) -> str:
 
 
 def warnings(comparison: ComparisonData) -> list[str]:
-    """Return what weakens the comparison, the gravest first."""
+    """Return warnings about the comparison, the gravest first."""
     found: list[str] = []
-    for one in comparison.environments:
-        found += [*_seeds(one), *_budgets(one, comparison.until), *_windows(one, comparison)]
+    for result in comparison.environments:
+        found += [
+            *_seeds(result),
+            *_budgets(result, comparison.until),
+            *_windows(result, comparison),
+        ]
     entries = comparison.entries
     found += _measures(comparison)
     for entry in entries:
@@ -128,73 +132,73 @@ def warnings(comparison: ComparisonData) -> list[str]:
     return [*found, *_environments(comparison)]
 
 
-def _seeds(one: OnOne) -> list[str]:
+def _seeds(result: EnvironmentResult) -> list[str]:
     found = []
-    few = [row.label for row in one.rows if len(row.scores) < FEW_RUNS]
+    few = [row.label for row in result.rows if len(row.scores) < FEW_RUNS]
     if few:
         found.append(
-            f"{one.env}: {names(few)} {'has' if len(few) == 1 else 'have'} fewer than "
+            f"{result.env}: {names(few)} {'has' if len(few) == 1 else 'have'} fewer than "
             f"{FEW_RUNS} seeds. That is too few for an interval: their scores are shown instead."
         )
-    sizes = [len(row.scores) for row in one.rows]
+    sizes = [len(row.scores) for row in result.rows]
     if len(sizes) > 1:
         # The best that any pair could show: two-sided, of as many pairs.
         a, b = sorted(sizes)[-2:]
-        if 2 * smallest_p_value(a, b) > significance(len(one.pairs)):
+        if 2 * smallest_p_value(a, b) > significance(len(result.pairs)):
             found.append(
-                f"{one.env}: with {plural(max(sizes), 'seed')} at most, no difference between "
+                f"{result.env}: with {plural(max(sizes), 'seed')} at most, no difference between "
                 f"{plural(len(sizes), 'entry').replace('entrys', 'entries')} can be shown, however "
                 "large."
             )
-    for row in one.rows:
+    for row in result.rows:
         broken = sum(value == float("-inf") for value in row.scores)
         if broken:
             found.append(
-                f"{one.env}: {plural(broken, 'training')} of {row.label} diverged or failed, which "
-                "counts as the worst score there is."
+                f"{result.env}: {plural(broken, 'training')} of {row.label} diverged or failed, "
+                "which counts as the worst score there is."
             )
     return found
 
 
-def _budgets(one: OnOne, until: float | None) -> list[str]:
+def _budgets(result: EnvironmentResult, until: float | None) -> list[str]:
     found = []
-    for row in one.rows:
+    for row in result.rows:
         for training in row.entry.trainings:
             planned, reached = training.planned, training.reached
             wanted = min(planned or 0, until or math.inf)
             if reached < (1 - LIKE) * wanted and not training.diverged:
                 found.append(
-                    f"{one.env}: {training.name} has had {count(reached)} of its "
+                    f"{result.env}: {training.name} has had {count(reached)} of its "
                     f"{count(planned or 0)} env_steps."
                 )
-    ends = {row.label: row.env_steps for row in one.rows}
+    ends = {row.label: row.env_steps for row in result.rows}
     least, most = min(low for low, _ in ends.values()), max(high for _, high in ends.values())
     if least < (1 - LIKE) * most:
         each = "; ".join(f"{label} {length(*pair)}" for label, pair in ends.items())
         found.append(
-            f"{one.env}: the trainings differ in length ({each} env_steps), so more than the "
+            f"{result.env}: the trainings differ in length ({each} env_steps), so more than the "
             f"agents differs. --until {least} compares what they reached by then."
         )
     return found
 
 
-def _windows(one: OnOne, comparison: ComparisonData) -> list[str]:
+def _windows(result: EnvironmentResult, comparison: ComparisonData) -> list[str]:
     """Say when a score averages over parts of trainings that differ much."""
     kind, n = parse_objective(comparison.objective)
     if kind != "last" or n == 1:
         return []
-    begins = {row.label: min(_begin(row, n, comparison.until)) for row in one.rows}
+    begins = {row.label: min(_begin(row, n, comparison.until)) for row in result.rows}
     if max(begins.values()) - min(begins.values()) <= SHARE:
         return []
     each = "; ".join(f"{label} {100 * share:.0f} %" for label, share in begins.items())
     return [
-        f"{one.env}: the last {n} evaluations reach back to different parts of the trainings "
+        f"{result.env}: the last {n} evaluations reach back to different parts of the trainings "
         f"({each}): who is still learning loses by it. --objective last takes the last one alone."
     ]
 
 
-def _begin(row: Row, n: int, until: float | None) -> Sequence[float]:
-    curves = [one.curve.until(until).env_steps for one in row.entry.trainings]
+def _begin(row: EntryResult, n: int, until: float | None) -> Sequence[float]:
+    curves = [training.curve.until(until).env_steps for training in row.entry.trainings]
     return [steps[-n:][0] / steps[-1] for steps in curves if len(steps)] or [1.0]
 
 
@@ -202,8 +206,8 @@ def _measures(comparison: ComparisonData) -> list[str]:
     others = dict.fromkeys(
         entry.label
         for entry in comparison.entries
-        for one in entry.trainings
-        if one.metric != comparison.metric
+        for training in entry.trainings
+        if training.metric != comparison.metric
     )
     if not others:
         return []
@@ -214,14 +218,16 @@ def _measures(comparison: ComparisonData) -> list[str]:
 
 
 def _environments(comparison: ComparisonData) -> list[str]:
-    """Say what the comparison over environments leaves out, or why there is none."""
+    """Return warnings on environments that the comparison over all leaves out."""
     environments, overall = comparison.environments, comparison.overall
     if len(environments) < 2:
         return []
     found = []
     labels = set(comparison.labels)
-    unknown = [one.env for one in environments if one.scale is None]
-    lacking = [one.env for one in environments if {row.label for row in one.rows} != labels]
+    unknown = [result.env for result in environments if result.scale is None]
+    lacking = [
+        result.env for result in environments if {row.label for row in result.rows} != labels
+    ]
     if unknown:
         found.append(
             f"Which return solves {names(unknown)}? With --scale {unknown[0]}=LOW:HIGH, the return "
@@ -236,7 +242,7 @@ def _environments(comparison: ComparisonData) -> list[str]:
             "LABEL=PATH says what belongs together."
         )
     if overall is not None:
-        rows = [row for one in environments if one.env in overall.envs for row in one.rows]
+        rows = [row for result in environments if result.env in overall.envs for row in result.rows]
         uneven = [
             label
             for label in overall.rows

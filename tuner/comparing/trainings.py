@@ -1,4 +1,4 @@
-"""One training, wherever its record comes from: what a comparison needs to know of it."""
+"""Records of trainings, as a comparison needs them, whatever they are read from."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """A training of one agent on one environment with one seed.
+class TrainingRecord:
+    """The record of a training of one agent on one environment with one seed.
 
     Attributes:
         name: of its run or folder
         source: where it lies
-        agent: what it is called when nobody gives it a label
+        agent: its name where it is given no label
         env: with its arguments, where it has some
         scale: the returns that count as 0 and 1, where the run says it
         config: the agent's hyperparameters, with their schedule if any; None where unknown
-        variant: what tells agents of the same name apart
+        variant: distinguishes agents of the same name
         seed: None where unknown
         planned: env_steps that it was to have, None where unknown
         reached: env_steps that it had
-        metric: what the curve is of: evaluations, or training episodes where there are none
+        metric: of the curve: evaluations, or training episodes where there are none
         diverged: it ended in numbers that are none, or failed: the worst score there is
-        finalists: how many its configuration was the best of, on just these test seeds; 0: none
-        tuned_for: what its search maximised, where that is not the usual
-        remark: what else has to be known
+        finalists: the number that its configuration was the best of on these test seeds; 0: none
+        tuned_for: the objective of its search, where it is not the usual one
+        remark: a sentence that a comparison has to quote
     """
 
     name: str
@@ -77,14 +77,14 @@ class Training:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two records of the same training share."""
+        """The key that two records of the same training share."""
         if self.config is None or self.seed is None:
             return (self.source, self.name)
         agent = self.agent.removesuffix(" tuned").removesuffix(" defaults")
         return (agent, self.env, canonical(self.config), self.seed, self.planned)
 
     def score(self, objective: str, until: float | None = None) -> float:
-        """Return what the training has reached; -inf if it diverged."""
+        """Return the score that the training has reached; -inf if it diverged."""
         values = self.curve.until(until).values
         if self.diverged or not len(values):
             return -math.inf

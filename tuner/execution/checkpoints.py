@@ -1,4 +1,4 @@
-"""Checkpoints of jobs: in the run directory, or brought there from nodes that don't see it."""
+"""Checkpoints of jobs: in the run directory, or sent there by nodes that don't see it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rltune.backends.base import Trainer
 
 
-class Address(NamedTuple):
-    """How a worker finds the run directory, or else who writes there for it."""
+class ServerAddress(NamedTuple):
+    """The address of a run directory, and of the actor that serves it to other nodes."""
 
     run: str
     digest: str  # of its run.yaml: another machine may have a folder of that name, too
     actor: str
 
 
-class Deposit:
+class CheckpointServer:
     """Writes to the run directory and reads from it, on the node where that lies. A Ray actor."""
 
     def __init__(self, run: str) -> None:
@@ -44,14 +44,14 @@ class Deposit:
         atomic_write(file, content)
 
 
-def open_deposit(run: Path) -> tuple[Address, Any]:
+def open_checkpoint_server(run: Path) -> tuple[ServerAddress, Any]:
     """Start the actor beside this process; it ends when its handle, the second result, is gone."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    address = Address(str(run), _digest(run), f"rltune-{uuid.uuid4().hex}")
+    address = ServerAddress(str(run), _digest(run), f"rltune-{uuid.uuid4().hex}")
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor: Any = ray.remote(Deposit).options(
+    actor: Any = ray.remote(CheckpointServer).options(
         name=address.actor,
         num_cpus=0,
         scheduling_strategy=here,
@@ -69,15 +69,15 @@ class Checkpoint:
     """The checkpoint of a job.
 
     A node that was cut off, and that Ray has given up, may go on for a while and still reach shared
-    storage: what it saves must not replace the progress of its successor. So who fetches the
-    checkpoint leaves its name beside it, and only the last one to do so may save.
+    storage: its checkpoints must not replace the progress of its successor. So a worker that
+    fetches the checkpoint leaves its name beside it, and only the last one to do so may save.
 
     Args:
         path: of the file, in the run directory
         address: None where every worker sees the run directory
     """
 
-    def __init__(self, path: str, address: Address | None) -> None:
+    def __init__(self, path: str, address: ServerAddress | None) -> None:
         self._path, self._address = Path(path), address
         self._actor: Any = None
         self._mark = self._path.with_name(f".{self._path.name}.worker")
@@ -124,7 +124,7 @@ class Checkpoint:
             _result(self._actor.put.remote(self._name, self._path.read_bytes()))
 
     def _look(self) -> None:
-        """Go through the deposit where the run directory can't be seen."""
+        """Go through the checkpoint server where the run directory can't be seen."""
         if self._address is not None and _digest(Path(self._address.run)) != self._address.digest:
             self._go_through(self._address)
 
@@ -141,7 +141,7 @@ class Checkpoint:
             if self._claimed and self._mark.read_text() != self._worker:
                 raise SupersededError(f"{self._path} is another worker's, which has taken over")
 
-    def _go_through(self, address: Address) -> None:
+    def _go_through(self, address: ServerAddress) -> None:
         import ray
 
         self._actor = ray.get_actor(address.actor)
@@ -151,8 +151,8 @@ class Checkpoint:
 
 
 @contextlib.contextmanager
-def deposited(path: str, address: Address | None) -> Iterator[Path]:
-    """Give a file of the run that nobody changes; where the run can't be seen, a copy of it.
+def file_of_run(path: str, address: ServerAddress | None) -> Iterator[Path]:
+    """Yield the path of a file of the run that never changes; a copy where the run can't be seen.
 
     Raises:
         FileNotFoundError: there is none.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 TASK = "task"
-DEPOSIT = "deposit"
+SERVER = "deposit"
 PAYLOAD = "payload"
 
 
@@ -49,7 +49,7 @@ class Task(TypedDict):
 
 @dataclass
 class Result:
-    """What a worker hands over after an iteration."""
+    """The result of an iteration, which a worker reports."""
 
     iteration: int
     row: dict[str, Any]
@@ -65,7 +65,7 @@ class Result:
 
 @dataclass(frozen=True)
 class JobFailure:
-    """Why a job failed: one line, and the traceback where there is one."""
+    """The reason of a failed job in one line, and the traceback where there is one."""
 
     reason: str
     traceback: str

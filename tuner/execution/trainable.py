@@ -1,14 +1,14 @@
-"""What runs in a worker: one job, which trains one configuration on one seed in chunks."""
+"""The Ray Tune trainable: a job in a worker, which trains one configuration on one seed."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
-import platform
 import sys
 import time
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -17,23 +17,21 @@ from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
-from rltune.execution.checkpoints import Checkpoint, deposited
-from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, JobFailure, Result
+from rltune.common.save_timer import SaveTimer
+from rltune.execution.checkpoints import Checkpoint, file_of_run
+from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
     from rltune.backends.base import Trainer
     from rltune.execution.messages import Task
 
-SILENCE = b"rltune-silence"  # where Ray keeps whose environment does not answer
-
-# A checkpoint may cost this fraction of the training time.
-CHECKPOINT_SHARE = 0.05
+SILENCE = b"rltune-silence"  # where Ray keeps the jobs whose environment does not answer
 
 
 @dataclass
-class _State:
-    """What a checkpoint remembers beside the agent."""
+class _JobState:
+    """The state of a job in its checkpoint, beside that of the agent."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -58,11 +56,11 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
-        self.address = config.get(DEPOSIT)
+        self.address = config.get(SERVER)
         self.checkpoint = Checkpoint(self.task["checkpoint"], self.address)
         self.agent: Trainer | None = None
-        self.state = _State()
-        self.saved_at, self.save_cost, self.saved_steps = time.monotonic(), 0.0, 0
+        self.state = _JobState()
+        self.save_timer, self.saved_steps = SaveTimer(), 0
         self.may_end = False
         self.is_over = False
         _leave_word(self.task, "")  # that of a worker which was killed
@@ -84,7 +82,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self._leave()
 
     def step(self) -> dict[str, Any]:
-        """Run one iteration; what only the user can mend is handed over instead of raised."""
+        """Run one iteration; an error that only the user can mend is reported instead of raised."""
         try:
             return {PAYLOAD: self._next()}
         except SystemExit as error:
@@ -106,7 +104,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             if self.state.last is not None and self.state.last["iteration"] > known:
                 return Result(**{**self.state.last, "restored": True, "out_of_time": False})
         try:
-            self.agent = with_config(self.agent, self.task["config"], self.task["changes"])
+            if self.task["changes"]:  # which a re-training of a population's member follows
+                self.agent = with_config(self.agent, self.task["config"], self.task["changes"])
             result = self._iterate(self.agent)
         except BaseException:
             # Half a step must not be saved: the retry starts from the last checkpoint.
@@ -116,26 +115,18 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.state.last = dict(vars(result))
         ends = result.finished or result.out_of_time or self.may_end
         self.is_over = result.finished
-        if ends or self._checkpoint_is_due():
+        if ends or self.save_timer.is_due:
             self._save()
         return result
 
     def _make_agent(self) -> Trainer:
         from rltune.agents.loop.controls import Controls
-        from rltune.backends.registry import agent_type, make_trainer
+        from rltune.backends.registry import make_trainer
 
         task = self.task
         file = self.checkpoint.fetch()
         if file is not None:
-            try:
-                agent = agent_type(task["agent"], task["env"]).load(file, device=task["device"])
-            except UserError:
-                if file.exists():
-                    raise
-                raise FileNotFoundError(f"{file} has gone") from None  # with its storage: try again
-            self.state = _State(**agent.extra)
-            self.saved_steps = agent.env_steps
-            return agent
+            return self._load_agent(file)
         agent = make_trainer(
             task["agent"],
             task["env"],
@@ -147,9 +138,27 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             env_kwargs=task["env_kwargs"],
         )
         if task["weights"] is not None:
-            with deposited(task["weights"], self.address) as weights:
+            with file_of_run(task["weights"], self.address) as weights:
                 agent.load_weights(weights)
         return agent
+
+    def _load_agent(self, file: Path) -> Trainer:
+        from rltune.backends.registry import agent_type
+
+        task = self.task
+        try:
+            agent = agent_type(task["agent"], task["env"]).load(file, device=task["device"])
+        except UserError:
+            if file.exists():
+                raise
+            raise FileNotFoundError(f"{file} has gone") from None  # with its storage: try again
+        self.state = _JobState(**agent.extra)
+        self.saved_steps = agent.env_steps
+        try:  # a population gives a member new values, or another member's checkpoint
+            return with_config(agent, task["config"], task["changes"])
+        except BaseException:
+            agent.close()
+            raise
 
     def _iterate(self, agent: Trainer) -> Result:
         task, state = self.task, self.state
@@ -170,40 +179,20 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             evaluation = agent.evaluate(task["eval_episodes"], mode=task["eval_mode"])
         state.seconds += time.perf_counter() - started
         state.cpu_seconds += time.process_time() - cpu_started
-        row = {
-            # An iteration that the deadline cut short keeps its number when it is completed later.
-            "iteration": index + 1,
-            "env_steps": chunk.env_steps,
-            "step": chunk.env_steps,
-            "mean_reward": chunk.mean_reward,
-            "best_reward": chunk.best_reward,
-            "episode_reward": chunk.episodes[-1].episode_return if chunk.episodes else None,
-            "time": state.seconds,
-            "cpu_time": state.cpu_seconds,
-            "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
-            "timestamp": time.time(),
-            **memory_shares(),
-            "node": platform.node(),
-            **chunk.metrics,
-        }
-        # Whose actions are NaN shows in the evaluation at times, not yet in what was learned.
+        # An iteration that the deadline cut short keeps its number when it is completed later.
+        iteration = index + 1
+        times = {"time": state.seconds, "cpu_time": state.cpu_seconds}
+        row = chunk.row(iteration, before, **times, **memory_shares())
+        # Actions that are NaN may show in the evaluation before they show in the updates.
         diverged = chunk.diverged or agent.diverged
         if evaluation is not None and not diverged:
             row.update(evaluation.row())
             state.evaluations.append(metric_of(row, task["metric"]))
         evaluations = state.evaluations
         return Result(
-            iteration=index + 1,
+            iteration=iteration,
             row=row,
-            episodes=[
-                {
-                    "env_steps": episode.env_steps,
-                    "episode_return": episode.episode_return,
-                    "length": episode.length,
-                    "timestamp": episode.time,
-                }
-                for episode in chunk.episodes
-            ],
+            episodes=[episode.row() for episode in chunk.episodes],
             objective=objective_of(evaluations, task["objective"])
             if evaluation is not None and not diverged
             else None,
@@ -214,18 +203,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             out_of_time=out_of_time,
         )
 
-    def _checkpoint_is_due(self) -> bool:
-        return time.monotonic() - self.saved_at > self.save_cost / CHECKPOINT_SHARE
-
     def _save(self) -> None:
         assert self.agent is not None
-        started = time.monotonic()
-        self.agent.extra = dict(vars(self.state))
-        # Only who goes on from it needs the replay memory, which may be a gigabyte.
+        # Only a job that goes on from it needs the replay memory, which may be a gigabyte.
         keeps = self.task["save_replay_buffer"] or not self.agent.replays
-        self.checkpoint.save(self.agent, memory=keeps and not self.is_over)
-        self.saved_at = time.monotonic()
-        self.save_cost = self.saved_at - started
+        with self.save_timer.saving():
+            self.agent.extra = dict(vars(self.state))
+            self.checkpoint.save(self.agent, memory=keeps and not self.is_over)
         self.saved_steps = self.agent.env_steps
 
     def _leave(self) -> None:
@@ -239,7 +223,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
 
 def _leave_word(task: Task, method: str) -> None:
-    """Write down with Ray which method of the environment does not answer; empty: all do."""
+    """Store in Ray the method of the environment that does not answer; empty: all answer."""
     from ray.experimental import internal_kv
 
     key = task["checkpoint"].encode()
@@ -251,7 +235,7 @@ def _leave_word(task: Task, method: str) -> None:
 
 
 def memory_shares() -> dict[str, float]:
-    """Return which parts of the machine's memory this worker has, and are in use in all.
+    """Return the shares of the machine's memory that this worker has, and that are in use.
 
     They are those that Ray looks at before it kills: in a container, parts of its limit. Nothing
     where this version of Ray has no such functions.

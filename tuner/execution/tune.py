@@ -24,8 +24,8 @@ from rltune.cluster.nodes import Nodes
 from rltune.cluster.resources import Resources
 from rltune.cluster.session import OUT_OF_MEMORY
 from rltune.common.redaction import masked_text
-from rltune.execution.checkpoints import Address, open_deposit
-from rltune.execution.messages import DEPOSIT, PAYLOAD, TASK, JobFailure, Result, Task
+from rltune.execution.checkpoints import ServerAddress, open_checkpoint_server
+from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result, Task
 from rltune.execution.trainable import SILENCE, AgentTrainable
 
 LISTEN_EVERY = 2.0  # seconds between looks at whose environments do not answer
@@ -84,7 +84,9 @@ def run_jobs(
 
     # Workers take seconds to start: all at once, where Tune would start one after the other.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(room.slots())
-    address, _actor = open_deposit(nodes.run) if nodes and not nodes.must_share else (None, None)
+    address, _actor = (
+        open_checkpoint_server(nodes.run) if nodes and not nodes.must_share else (None, None)
+    )
     here = _Here(source, _make_watch(room, nodes), address)
     with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
         _stay_here(scratch)
@@ -177,7 +179,7 @@ class _Here:
         self,
         source: JobSource | None = None,
         watch: Callable[[JobSource], None] | None = None,
-        address: Address | None = None,
+        address: ServerAddress | None = None,
     ) -> None:
         self.source = source
         self.watch = watch
@@ -243,7 +245,7 @@ def _make_searcher(here: _Here) -> Any:
             if here.call("should_stop", failing=True) or here.call("exhausted", failing=True):
                 return str(Searcher.FINISHED)
             task = here.call("next_job")
-            return None if task is None else {TASK: _travelled(task), DEPOSIT: here.address}
+            return None if task is None else {TASK: _travelled(task), SERVER: here.address}
 
         def on_trial_complete(
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

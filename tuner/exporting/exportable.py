@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import config_dict, make_config
 from rltune.agents.errors import UserError
 from rltune.analysis.summary import Summary, cell_value
-from rltune.answer.front import Member, seed_of
+from rltune.answer.front import FrontMember, seed_of
 from rltune.answer.model import Ranked
 from rltune.backends.checkpoints import kept_weights
 from rltune.backends.names import is_own
@@ -115,7 +115,7 @@ def _of_ranked(run: RunDir, summary: Summary, ranked: Ranked) -> Exportable:
     return _found(run, ranked.config, list(ranked.changes), seed, what, _score(ranked))
 
 
-def _of_member(run: RunDir, member: Member) -> Exportable:
+def _of_member(run: RunDir, member: FrontMember) -> Exportable:
     """Return a configuration that the answer of a search with several objectives names."""
     what = _name(member) + (", on the front" if member.on_front else "")
     seed = seed_of(member, SearchSpec.from_dict(run.spec))
@@ -126,7 +126,7 @@ def _of_member(run: RunDir, member: Member) -> Exportable:
     return _found(run, member.config, [], seed, what, score)
 
 
-def _name(one: Ranked | Member) -> str:
+def _name(one: Ranked | FrontMember) -> str:
     what = f"trial {one.trial}"
     return what if one.label == what else f"{what} ({one.label})"
 

@@ -16,6 +16,7 @@ from rltune.agents.envs.make import is_own
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import is_schedule, parse_schedule
+from rltune.common.plain import plain
 from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import EnvFacts, look_at
 from rltune.exporting.to_sb3 import check_known
@@ -217,8 +218,8 @@ def _remarks(agent: str, config: Config, fixed: Config, said: set[str], env: Env
             continue
         if agent == "dqn" and name in ("train_freq", "gradient_steps"):
             continue
-        there = fixed.get(name, _plain(parameter.default))
-        if _plain(config[name]) != there:
+        there = fixed.get(name, plain(parameter.default))
+        if plain(config[name]) != there:
             remarks.append(f"CleanRL cannot set {name}: {_text(config[name])} here, {_text(there)}")
             remarks[-1] += " there"
     remarks += _schedules(config, agent)
@@ -266,10 +267,6 @@ def _ppo_remarks(config: Config) -> list[str]:
     if clip:
         remarks.append(f"CleanRL clips values by --clip-coef; here clip_range_vf is {clip}")
     return remarks
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, (tuple, list)) else value
 
 
 def _text(value: Any) -> str:

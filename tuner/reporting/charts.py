@@ -1,4 +1,4 @@
-"""Charts, described once and drawn twice: by Plotly for the page, by matplotlib for papers."""
+"""Charts: described once, drawn by Plotly for the page and by matplotlib for papers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LETTERS = 90  # of a small text, in the width of a chart
 
 @dataclass(frozen=True)
 class Series:
-    """What is drawn in one colour.
+    """A series: the marks of one colour.
 
     Attributes:
         kind: "line"; "steps", which holds a value up to the next one; "points"; "bars", which lie,
@@ -32,7 +32,7 @@ class Series:
         x, y: where; None in a line begins a new one
         low, high: of a line a band in y; of points and bars whiskers, of bars in x
         width: of spans
-        texts: what the page shows of each point
+        texts: shown for each point on the page
         faint: in the background
     """
 
@@ -55,7 +55,7 @@ class Panel:
 
     ``marks`` are vertical lines, with what they mean; ``x_ticks`` and ``y_ticks`` name places. With
     ``x_to_one`` x is what is missing to 1, on a logarithmic axis that shows the values themselves.
-    ``y_from`` cuts off what lies below.
+    ``y_from`` cuts off the part below.
     """
 
     x_title: str
@@ -73,7 +73,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: ``says`` tells what is seen, also to those who can't see it."""
+    """A figure; ``says`` describes it in words, also for screen readers."""
 
     name: str  # of its file
     title: str
@@ -84,7 +84,7 @@ class Chart:
 
     @property
     def rows(self) -> int:
-        """How many rows of panels there are."""
+        """The number of rows of panels."""
         return math.ceil(len(self.panels) / self.columns)
 
     @property
@@ -232,7 +232,7 @@ def log_ticks(values: Sequence[float]) -> dict[float, str]:
 
 
 def _levels(panel: Panel) -> list[int]:
-    """Return how many lines below the top each mark's text is, so that none lies on another."""
+    """Return the line below the top of each mark's text, so that no two overlap."""
     known = [float(x) for series in panel.series for x in series.x if x is not None]
     known += [at for at, _ in panel.marks]
     span = max(known, default=1.0) - min(known, default=0.0)
@@ -254,7 +254,7 @@ def to_one_ticks(missing: Iterable[float]) -> dict[float, str]:
 
 
 def _shown(panel: Panel) -> list[float]:
-    """Return the ends of the y axis of a panel that cuts off what lies below."""
+    """Return the ends of the y axis of a panel with ``y_from``."""
     assert panel.y_from is not None
     known = [y for series in panel.series for y in series.y if y is not None and math.isfinite(y)]
     edge = 0.05 * (max(known) - panel.y_from)

@@ -1,6 +1,6 @@
-"""A short clip of the winner: made where the search ended, shown by the report.
+"""The clip of the winner: a short video, made where the search ended, shown by the report.
 
-The report itself runs no code that a run directory names; whoever makes a clip does.
+The report itself runs no code that a run directory names; making a clip does.
 """
 
 from __future__ import annotations

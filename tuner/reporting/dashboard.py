@@ -1,4 +1,4 @@
-"""`rltune dashboard`: the report and optuna-dashboard, on this machine's loopback address alone."""
+"""The dashboard server: the report and optuna-dashboard, on the loopback address alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """Where the report is."""
+        """The address of the report."""
         return f"http://{HOST}:{self.server.server_port}/"
 
     def serve(self) -> None:
@@ -78,7 +78,9 @@ class Dashboard:
         folder = self.page.parent
         name = path.removeprefix("/") or self.page.name
         # By the names that are there: nothing outside of the folder can be meant.
-        file = next((one for one in folder.iterdir() if one.name == name and one.is_file()), None)
+        file = next(
+            (known for known in folder.iterdir() if known.name == name and known.is_file()), None
+        )
         if file is None:
             return _answer(start, "404 Not Found", b"there is no such page")
         kind = mimetypes.guess_type(file.name)[0] or "text/plain"
@@ -91,7 +93,7 @@ class _Threads(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal is for what matters."""
+        """Log nothing: the terminal stays clear."""
 
 
 def _answer(start: Any, status: str, body: bytes, kind: str = "text/plain") -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Which charts a report has, made from what the run directory says.
+"""The charts of a report, made from the run directory.
 
 A chart that the data do not carry is left out: the page says less rather than more.
 """
@@ -24,9 +24,9 @@ from rltune.reporting.charts import (
 )
 from rltune.reporting.panels import (
     bands_say,
-    cut_off,
     estimates_panel,
     learning_curve,
+    lower_edge,
     objective_name,
     points_of,
     valued,
@@ -72,7 +72,7 @@ def history(summary: Summary) -> Chart | None:
     if len(stopped):
         says += f"; {plural(len(stopped), 'trial')} stopped early, shown hollow: their values are "
         says += "those of a shorter training, and no record"
-    edge, cut = cut_off(trials["objective"])
+    edge, cut = lower_edge(trials["objective"])
     panel = Panel("trial", objective_name(summary), series, y_from=edge)
     return Chart("history", "The search", f"{says}.{cut}", [panel])
 
@@ -117,14 +117,14 @@ def stopping(summary: Summary) -> Chart | None:
         says += "most of them at the dotted rungs, where trials are compared."
     if len(shown) < len(numbers):
         says += f" The last {MOST_CURVES} of {len(numbers)} trials are shown."
-    edge, cut = cut_off(rows.groupby(["trial", "env_steps"])["eval_return"].mean(), "evaluation")
+    edge, cut = lower_edge(rows.groupby(["trial", "env_steps"])["eval_return"].mean(), "evaluation")
     says += cut
     panel = Panel("env_steps", "return of an evaluation", series, marks=marks, y_from=edge)
     return Chart("stopping", "Where trials were stopped", says, [panel], height=360)
 
 
 def timeline(summary: Summary) -> Chart | None:
-    """When each training ran, and beside which others."""
+    """The timeline of the trainings."""
     rows = summary.history
     if not len(rows):
         return None
@@ -173,25 +173,28 @@ def test_scores(summary: Summary) -> Chart | None:
     answer = summary.answer
     if answer is None or not answer.ranking:
         return None
-    ranked = [one for one in answer.ranking if math.isfinite(one.iqm)]
-    if not ranked:
+    finalists = [finalist for finalist in answer.ranking if math.isfinite(finalist.iqm)]
+    if not finalists:
         return None
     rows = [
         (
-            one.label,
-            {f"{one.label}, seed {seed}: {score(v)}": v for seed, v in one.scores.items()},
-            Estimate(one.iqm, one.low, one.high),
+            finalist.label,
+            {
+                f"{finalist.label}, seed {seed}: {score(v)}": v
+                for seed, v in finalist.scores.items()
+            },
+            Estimate(finalist.iqm, finalist.low, finalist.high),
         )
-        for one in ranked
+        for finalist in finalists
     ]
     panel = estimates_panel(objective_name(summary), rows, "interquartile mean", "a test seed")
-    best = ranked[0]
+    best = finalists[0]
     says = "Re-trained on seeds that the search never saw. "
     says += f"{best.label[0].upper()}{best.label[1:]} came out highest with {score(best.iqm)}. "
     says += "Intervals that overlap may still belong to different configurations: the answer "
     says += "rests on tests, not on this picture."
     return Chart("test-scores", "The finalists on test seeds", says, [panel],
-                 height=140 + 34 * len(ranked))  # fmt: skip
+                 height=140 + 34 * len(finalists))  # fmt: skip
 
 
 def front(summary: Summary) -> Chart | None:
@@ -208,17 +211,21 @@ def front(summary: Summary) -> Chart | None:
         label = "a trial, in the search"
         series.append(points_of(trials, trials[columns[0]], label, GREY, faint=True))
     for on_it, label, colour in ((False, "re-trained, beaten", GREY), (True, "the front", BLUE)):
-        members = [one for one in found.members if one.on_front == on_it and _finite(one.values())]
-        members.sort(key=lambda one: one.values()[1])
-        x, y = ([one.values()[k] for one in members] for k in (1, 0))
-        ends = [one.estimates.get(first.name) for one in members]
-        tested = all(one is not None and _finite(one) for one in ends)
+        members = [
+            member
+            for member in found.members
+            if member.on_front == on_it and _finite(member.values())
+        ]
+        members.sort(key=lambda member: member.values()[1])
+        x, y = ([member.values()[k] for member in members] for k in (1, 0))
+        ends = [member.estimates.get(first.name) for member in members]
+        tested = all(estimate is not None and _finite(estimate) for estimate in ends)
         series.append(
             Series(
                 "points", x, y, label, colour,
-                low=[one.low for one in ends if one] if tested else None,
-                high=[one.high for one in ends if one] if tested else None,
-                texts=[f"{one.label}: {score(one.values()[0])}" for one in members],
+                low=[estimate.low for estimate in ends if estimate] if tested else None,
+                high=[estimate.high for estimate in ends if estimate] if tested else None,
+                texts=[f"{member.label}: {score(member.values()[0])}" for member in members],
             )
         )  # fmt: skip
     says = "No re-trained configuration has better estimates in both than one on the front. "
@@ -240,10 +247,12 @@ def learning_curves(summary: Summary) -> Chart | None:
     rows = rows[rows["role"] == "test"].dropna(subset=["eval_return"])
     series = []
     counts = set()
-    for one, colour in zip(answer.ranking, COLOURS, strict=False):
-        mine = rows[rows["trial"] == one.trial]
-        curves = [(leg["env_steps"], leg["eval_return"]) for _, leg in mine.groupby("seed")]
-        curve = learning_curve(curves, f"{one.label}, {plural(len(curves), 'seed')}", colour)
+    for finalist, colour in zip(answer.ranking, COLOURS, strict=False):
+        mine = rows[rows["trial"] == finalist.trial]
+        curves = [
+            (training["env_steps"], training["eval_return"]) for _, training in mine.groupby("seed")
+        ]
+        curve = learning_curve(curves, f"{finalist.label}, {plural(len(curves), 'seed')}", colour)
         if curve is not None:
             counts.add(len(curves))
             series.append(curve)
@@ -255,7 +264,7 @@ def learning_curves(summary: Summary) -> Chart | None:
 
 
 def costs(summary: Summary) -> Chart | None:
-    """What a trial scored against what it took, and which trials nothing beats in both."""
+    """The scores of trials against their cost, and the Pareto front of both."""
     trials = valued(summary)
     trials = trials[(trials["seconds"] > 0) & (trials["state"] == "COMPLETE")]
     if len(trials) < 3:

@@ -1,4 +1,4 @@
-"""Optuna's own figures, as the page and a paper need them."""
+"""Optuna's own figures as charts of the page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class OptunaChart(Chart):
 
     Attributes:
         plot: name of the function in optuna.visualization
-        study, params: what it is given
-        value_name: what the values are
+        study, params: its arguments
+        value_name: of the values
     """
 
     panels: Sequence[Panel] = ()
@@ -78,11 +78,11 @@ def _spread_ticks(axis: Any) -> None:
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     axis.tick_params(labelsize=8)
-    for one in (axis.xaxis, axis.yaxis):
-        if one.get_scale() == "log":
-            plain_log_ticks(one)
-        elif isinstance(one.get_major_formatter(), ScalarFormatter):  # numbers, no choices
-            one.set_major_locator(MaxNLocator(4))
+    for side in (axis.xaxis, axis.yaxis):
+        if side.get_scale() == "log":
+            plain_log_ticks(side)
+        elif isinstance(side.get_major_formatter(), ScalarFormatter):  # numbers, no choices
+            side.set_major_locator(MaxNLocator(4))
 
 
 @contextmanager

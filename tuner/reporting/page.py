@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs no network, and as Markdown for a pull request."""
+"""The report: one HTML page that needs no network, and Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFRESH = 20  # seconds, of the page of a search that runs
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table."""
 
     name: str
@@ -33,7 +33,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table; ``won`` is the answer."""
 
     cells: Sequence[str]
@@ -46,8 +46,8 @@ class Table:
 
     id: str
     title: str
-    columns: Sequence[Column]
-    rows: Sequence[Row]
+    columns: Sequence[TableColumn]
+    rows: Sequence[TableRow]
     note: str = ""
 
     def markdown(self) -> str:
@@ -64,10 +64,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What stands on a page: the answer first, then tables and charts.
+    """The content of a page: the answer first, then tables and charts.
 
     Attributes:
-        facts: what was done, in a few words each
+        facts: about the run, in a few words each
         cards: the numbers of the first screen, each with name, value and note
         command: to be copied
         clip: of the winner (`rltune.reporting.clip.embedded`)
@@ -91,7 +91,7 @@ class Page:
 
     @property
     def footer(self) -> str:
-        """Who made it, and from what."""
+        """The footer: the version of rltune, and the run."""
         return f"rltune {__version__}. Made from {self.made_from}."
 
     def html(self) -> str:
@@ -173,7 +173,7 @@ def embedded(figure: Mapping[str, Any]) -> str:
 
 
 def facts(summary: Summary) -> list[str]:
-    """Return what was done, in a few words each."""
+    """Return facts about the run, in a few words each."""
     spec = summary.spec
     if summary.kind == "train":
         return [f"seed {spec.get('seed')}", f"{count(summary.cost.env_steps)} env_steps"]
@@ -185,7 +185,7 @@ def facts(summary: Summary) -> list[str]:
 
 
 def sentences(summary: Summary) -> list[str]:
-    """Return the answer, or what can be said before there is one."""
+    """Return the sentences of the answer, or of the search before it has one."""
     if summary.answer is not None:
         found = list(summary.answer.sentences)
         if seeds := summary.more_test_seeds:
@@ -209,7 +209,7 @@ def sentences(summary: Summary) -> list[str]:
 
 
 def warnings(summary: Summary) -> Sequence[str]:
-    """Return what weakens the answer."""
+    """Return warnings about the answer."""
     answer = summary.answer or summary.front
     return answer.warnings if answer else ()
 
@@ -227,7 +227,7 @@ def cards(summary: Summary) -> list[dict[str, str]]:
         found.append(
             {"name": f"Test return of {best.label}", "value": score(best.iqm), "note": note}
         )
-        default = next((one for one in answer.ranking if one.is_default), None)
+        default = next((finalist for finalist in answer.ranking if finalist.is_default), None)
         if best.difference is not None and default is not None:
             how = "beyond chance" if best.better_than_default else "a lead that is not proven"
             note = f"{how}{gain_interval(best.difference, '; ')}"
@@ -280,17 +280,17 @@ def tables(summary: Summary) -> list[Table]:
 def ranking(answer: Answer) -> Table:
     """Return the finalists, best first."""
     rows = []
-    for one in answer.ranking:
-        won = one.trial == answer.winner
-        chance = "" if one.improvement is None else f"{100 * one.improvement.value:.0f} %"
-        mark = "the answer" if won else "lead not proven" if one.tied else ""
-        ends = interval(one.low, one.high) or points(one.scores.values())
-        cells = [one.label, mark, score(one.iqm), ends, score(one.worst),
-                 str(len(one.scores)), score(one.objective), chance]  # fmt: skip
-        rows.append(Row(cells, won))
-    columns = [Column("finalist", number=False), Column("verdict", number=False),
-               Column("test return (IQM)"), Column("95 % interval"), Column("worst seed"),
-               Column("seeds"), Column("in the search"), Column("beats the defaults")]  # fmt: skip
+    for finalist in answer.ranking:
+        won = finalist.trial == answer.winner
+        chance = "" if finalist.improvement is None else f"{100 * finalist.improvement.value:.0f} %"
+        mark = "the answer" if won else "lead not proven" if finalist.tied else ""
+        ends = interval(finalist.low, finalist.high) or points(finalist.scores.values())
+        cells = [finalist.label, mark, score(finalist.iqm), ends, score(finalist.worst),
+                 str(len(finalist.scores)), score(finalist.objective), chance]  # fmt: skip
+        rows.append(TableRow(cells, won))
+    columns = [TableColumn("finalist", number=False), TableColumn("verdict", number=False),
+               *map(TableColumn, ("test return (IQM)", "95 % interval", "worst seed", "seeds",
+                                  "in the search", "beats the defaults"))]  # fmt: skip
     note = "Lead not proven: that the highest one is above it can be luck. With fewer than five "
     note += "seeds the scores stand in place of an interval. The last column is the share of runs "
     note += "that score above a run of the defaults."
@@ -298,21 +298,21 @@ def ranking(answer: Answer) -> Table:
 
 
 def front(found: Front) -> Table:
-    """Return the members of the front, and what they beat."""
+    """Return the table of the front's members and of the configurations they dominate."""
     rows = []
-    for one in found.members:
-        cells = [one.label, "on the front" if one.on_front else "beaten"]
+    for member in found.members:
+        cells = [member.label, "on the front" if member.on_front else "beaten"]
         for goal in found.goals:
-            estimate = one.estimates.get(goal.name)
-            cells.append(score(estimate.value if estimate else one.tuning.get(goal.name)))
+            estimate = member.estimates.get(goal.name)
+            cells.append(score(estimate.value if estimate else member.tuning.get(goal.name)))
             if found.tested:
                 cells.append(interval(estimate.low, estimate.high) if estimate else "")
-        rows.append(Row(cells, won=one is found.best))
-    columns = [Column("configuration", number=False), Column("verdict", number=False)]
+        rows.append(TableRow(cells, won=member is found.best))
+    columns = [TableColumn("configuration", number=False), TableColumn("verdict", number=False)]
     for goal in found.goals:
-        columns.append(Column(goal.name))
+        columns.append(TableColumn(goal.name))
         if found.tested:
-            columns.append(Column("95 % interval"))
+            columns.append(TableColumn("95 % interval"))
     note = "Commands for each are in best/front.yaml. "
     note += "On test seeds." if found.tested else "On tuning seeds: nothing is tested."
     return Table("front-table", "The front", columns, rows, note)
@@ -322,8 +322,8 @@ def configuration(summary: Summary) -> Table | None:
     """Return the configuration to use beside the agent's own."""
     if summary.kind == "train":
         config = summary.spec.get("config") or {}
-        rows = [Row([name, setting(value)]) for name, value in config.items()]
-        columns = [Column("name", number=False), Column("value", number=False)]
+        rows = [TableRow([name, setting(value)]) for name, value in config.items()]
+        columns = [TableColumn("name", number=False), TableColumn("value", number=False)]
         return Table("configuration", "Configuration", columns, rows)
     best = summary.answer.best if summary.answer else None
     trial = best.trial if best else summary.best and summary.best[0]
@@ -336,8 +336,8 @@ def configuration(summary: Summary) -> Table | None:
         if name in summary.searched or (own and own != setting(value)):
             space = summary.searched.get(name)
             cells = [name, setting(value), own, "" if space is None else in_words(space)]
-            rows.append(Row(cells, own not in ("", setting(value))))
-    columns = [Column(name, number=False) for name in ("name", "value", "default", "searched")]
+            rows.append(TableRow(cells, own not in ("", setting(value))))
+    columns = [TableColumn(name, number=False) for name in ("name", "value", "default", "searched")]
     title = f"Configuration of {best.label if best else f'trial {trial}'}"
     return Table("configuration", title, columns, rows, "In bold: not the agent's default.")
 
@@ -356,18 +356,20 @@ def in_words(dimension: Mapping[str, Any]) -> str:
 
 
 def reasons(summary: Summary) -> Table | None:
-    """Return why trials failed, and which the stop rules ended."""
+    """Return the table of reasons: of failed trials, and of those that stop rules ended."""
     if summary.kind == "train":
         return None
     rows = [
-        Row([what, one.reason, str(len(one.trials)), ", ".join(map(str, one.trials[:12]))])
-        for what, group in (("failed", summary.failures), ("stopped", summary.ruled_out))
-        for one in group
+        TableRow(
+            [what, group.reason, str(len(group.trials)), ", ".join(map(str, group.trials[:12]))]
+        )
+        for what, groups in (("failed", summary.failures), ("stopped", summary.ruled_out))
+        for group in groups
     ]
     if not rows:
         return None
-    columns = [Column("what", number=False), Column("reason", number=False, wide=True),
-               Column("trials"), Column("which", number=False)]  # fmt: skip
+    columns = [TableColumn("what", number=False), TableColumn("reason", number=False, wide=True),
+               TableColumn("trials"), TableColumn("which", number=False)]  # fmt: skip
     return Table("reasons", "Trials that went wrong", columns, rows)
 
 
@@ -387,10 +389,11 @@ def all_trials(summary: Summary) -> Table | None:
         ]  # fmt: skip
         cells += ["" if row[f"config.{n}"] is None or row[f"config.{n}"] != row[f"config.{n}"]
                   else setting(row[f"config.{n}"]) for n in names]  # fmt: skip
-        rows.append(Row(cells))
-    columns = [Column("trial"), Column("state", number=False), Column("value"),
-               Column("env_steps"), Column("training"), Column("origin", number=False),
-               Column("reason", number=False, wide=True), *map(Column, names)]  # fmt: skip
+        rows.append(TableRow(cells))
+    columns = [TableColumn("trial"), TableColumn("state", number=False),
+               *map(TableColumn, ("value", "env_steps", "training")),
+               TableColumn("origin", number=False), TableColumn("reason", number=False, wide=True),
+               *map(TableColumn, names)]  # fmt: skip
     return Table("trials", "All trials", columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""Pieces of charts that several figures have in common, of a run or of a comparison."""
+"""Panels that several figures have in common: curves, bands, ends of axes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def learning_curve(
 
 
 def bands_say(seeds: Iterable[int]) -> str:
-    """Return what the bands are, or why there is none, of curves with so many seeds each."""
+    """Return a sentence on the bands of curves with so many seeds each, or on their absence."""
     enough = {n >= FEW_RUNS for n in seeds}
     if enough == {True}:
         return ", with 95 % bootstrap bands."
@@ -58,10 +58,10 @@ def estimates_panel(
 
     Args:
         title: of the axis of the scores
-        rows: label, what the page says of each single score -> score, and the estimate; an
+        rows: label, single scores by their text on the page, and the estimate; an
             interval without ends is not drawn
         name: of the estimate
-        dot: what a single score is
+        dot: the name of a single score
     """
     places = list(range(len(rows), 0, -1))
     ends: list[Any] = []
@@ -107,8 +107,8 @@ def points_of(
     return Series("points", list(x), values, label, colour, texts=texts, **more)
 
 
-def cut_off(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, str]:
-    """Return where a picture ends below, if a few values would flatten it, and a sentence on it."""
+def lower_edge(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, str]:
+    """Return the lower end of an axis that a few values would flatten, and a sentence on it."""
     edge = far_below(values)
     if edge is None:
         return None, ""
@@ -119,7 +119,7 @@ def cut_off(values: pd.Series[Any], what: str = "trial") -> tuple[float | None, 
 
 
 def objective_name(summary: Summary) -> str:
-    """Return what is maximised, in words."""
+    """Return the objective in words."""
     metric = str(summary.spec.get("metric", "eval_return"))
     return "return" if metric == "eval_return" else metric
 

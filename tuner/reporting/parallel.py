@@ -1,4 +1,4 @@
-"""Parallel coordinates: an axis for each parameter, on the scale that it is searched on."""
+"""Parallel coordinates: an axis per parameter, on the scale on which it is searched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCALE = (GREY, "#56b4e9", ORANGE)
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter: where the trials lie on its axis, and what some of the places are called."""
+    """A parameter: the trials' places on its axis, and its tick labels."""
 
     name: str
     places: Sequence[float]
@@ -45,7 +45,7 @@ class ParallelChart(Chart):
     Attributes:
         axes: from left to right
         values: of the trials
-        value_name: what they are
+        value_name: of the values
         lowest: values below it have the colour of the lowest
     """
 
@@ -104,21 +104,21 @@ class ParallelChart(Chart):
         colours = ScalarMappable(
             Normalize(*self._ends()), LinearSegmentedColormap.from_list("value", SCALE)
         )
-        heights = [one.heights() for one in self.axes]
+        heights = [parameter.heights() for parameter in self.axes]
         shades = colours.to_rgba(np.array(self.values))
         for trial in sorted(range(len(self.values)), key=lambda k: self.values[k]):
             line = [column[trial] for column in heights]
             axis.plot(line, color=shades[trial], linewidth=1.2)
         behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-        for place, one in enumerate(self.axes):
+        for place, parameter in enumerate(self.axes):
             axis.axvline(place, color="black", linewidth=0.8)
-            low, high = one.ends
-            for at, text in one.shown().items():
+            low, high = parameter.ends
+            for at, text in parameter.shown().items():
                 axis.annotate(
                     text, (place, (at - low) / (high - low)), (-4, 0), va="center", ha="right",
                     textcoords="offset points", fontsize=7, bbox=behind,
                 )  # fmt: skip
-        names = [one.name for one in self.axes]
+        names = [parameter.name for parameter in self.axes]
         axis.set_xticks(range(len(names)), names, rotation=25, ha="right", rotation_mode="anchor")
         axis.tick_params(labelsize=8, length=0)
         axis.set_yticks([])
@@ -130,7 +130,7 @@ class ParallelChart(Chart):
 
 
 def round_ticks(low: float, high: float, most: int = 5) -> dict[float, str]:
-    """Return round numbers between two ends, at most so many, with what they are called."""
+    """Return round numbers between two ends, at most so many, with their labels."""
     import numpy as np
 
     span = high - low

@@ -1,4 +1,4 @@
-"""The figures of the report on hyperparameters: which mattered, and how values go with them."""
+"""The figures on hyperparameters: importances, slices, and parallel coordinates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rltune.reporting.charts import (
     to_one_ticks,
 )
 from rltune.reporting.optuna_chart import OptunaChart
-from rltune.reporting.panels import cut_off, objective_name, points_of, valued
+from rltune.reporting.panels import lower_edge, objective_name, points_of, valued
 from rltune.reporting.parallel import Axis, ParallelChart, round_ticks
 
 MOST_COMPARED = 3  # parameters in charts of pairs
@@ -33,7 +33,7 @@ LEAST_TRIALS = 5  # for charts of parameters
 
 
 def importances(summary: Summary) -> Chart | None:
-    """Which parameters mattered, with intervals; what is not above its noise floor is faint."""
+    """The importances with intervals; those not above their noise floor are faint."""
     table = summary.importances
     if table is None:
         return None
@@ -60,8 +60,8 @@ def importances(summary: Summary) -> Chart | None:
     says = f"Shares of what {plural(len(valued(summary)), 'trial')} differ by, with "
     says += f"{table.attrs['interval']}s. A bar that does not get beyond its circle is no more "
     says += "than a parameter without influence gets: noise. By fANOVA, "
-    one = "stands" if len(strong) < 2 else "stand"
-    says += f"{', '.join(strong['parameter']) or 'nothing'} {one} out."
+    verb = "stands" if len(strong) < 2 else "stand"
+    says += f"{', '.join(strong['parameter']) or 'nothing'} {verb} out."
     says = " ".join(filter(None, [says, table.attrs["needs"], *table.attrs["notes"]]))
     height = 80 + 22 * max(len(panel.y_ticks or {}) for panel in panels)
     return Chart("importances", "What mattered", says, panels, height=height)
@@ -74,7 +74,7 @@ def slices(summary: Summary) -> Chart | None:
     if len(trials) < LEAST_TRIALS or not names:
         return None
     panels = []
-    edge, cut = cut_off(trials["objective"])
+    edge, cut = lower_edge(trials["objective"])
     for name in names:
         about = summary.searched[name]
         column = trials[f"config.{name}"]
@@ -110,7 +110,7 @@ def parallel(summary: Summary) -> Chart | None:
     says = f"A line is a trial that ran its whole budget ({plural(len(trials), 'trial')}); orange "
     says += "lines scored high, grey ones low. The axes are scaled as they are searched."
     values = trials["objective"].astype(float).tolist()
-    lowest, cut = cut_off(trials["objective"])
+    lowest, cut = lower_edge(trials["objective"])
     if cut:
         says += " Lines far below have the colour of the lowest."
     title = objective_name(summary)
@@ -124,7 +124,7 @@ def parallel(summary: Summary) -> Chart | None:
 
 
 def _coordinates(name: str, column: pd.Series[Any], about: Mapping[str, Any]) -> Axis:
-    """Return a parameter's axis; who does not have the parameter is below the others."""
+    """Return a parameter's axis; trials without the parameter are below the others."""
     numbers, ticks = _numbers(column, about)
     known = [value for value in numbers if value == value]
     if ticks is not None:
@@ -183,11 +183,11 @@ def _optuna(
     if len(chosen) < len(names):
         says += " The parameters whose ranks go most with the value's are shown."
     shown = [_paired(name, trials[f"config.{name}"], summary.searched[name]) for name in chosen]
-    if any(one.kind.log and None in one.values for one in shown if not one.is_choice):
+    if any(paired.kind.log and None in paired.values for paired in shown if not paired.is_choice):
         says += " Trials without a place on a logarithmic axis, as 0, are left out."
     return OptunaChart(
         name, title, says, plot=plot, study=_study_of(shown, trials["objective"].tolist()),
-        params=[one.name for one in shown], value_name=objective_name(summary), height=height,
+        params=[paired.name for paired in shown], value_name=objective_name(summary), height=height,
     )  # fmt: skip
 
 
@@ -229,11 +229,11 @@ def _study_of(shown: Sequence[Paired], values: Sequence[float]) -> Any:
     with silent_log():
         study = optuna.create_study(direction="maximize")
     for k, value in enumerate(values):
-        having = [one for one in shown if one.values[k] is not None]
+        having = [paired for paired in shown if paired.values[k] is not None]
         study.add_trial(
             optuna.trial.create_trial(
-                params={one.name: one.values[k] for one in having},
-                distributions={one.name: one.kind for one in having},
+                params={paired.name: paired.values[k] for paired in having},
+                distributions={paired.name: paired.kind for paired in having},
                 value=float(value),
             )
         )
@@ -241,7 +241,7 @@ def _study_of(shown: Sequence[Paired], values: Sequence[float]) -> Any:
 
 
 def _most_related(trials: pd.DataFrame, names: Sequence[str], summary: Summary) -> list[str]:
-    """Return the parameters, those first whose ranks go with the objective's."""
+    """Return the parameters, ordered by the rank correlation with the objective."""
     from scipy.stats import spearmanr
 
     strength = {}
@@ -267,7 +267,7 @@ def _searched(summary: Summary, trials: pd.DataFrame) -> list[str]:
 def _numbers(
     column: pd.Series[Any], about: Mapping[str, Any]
 ) -> tuple[list[float], dict[int, str] | None]:
-    """Return values to draw; choices as whole numbers, with what the numbers mean."""
+    """Return values to draw; choices as whole numbers, with their labels."""
     values = column if "choice" in about else _start_values(column)
     numeric = values.map(_number)  # pandas 2's to_numeric drops the last digits of texts
     if "choice" not in about and numeric.notna().sum() == values.notna().sum():
@@ -286,7 +286,7 @@ def _number(value: Any) -> float:
 
 
 def _placed(values: list[float], about: Mapping[str, Any]) -> tuple[list[float], dict[str, Any]]:
-    """Return where the values lie on an axis that suits their scale, and the axis."""
+    """Return the places of the values on an axis that suits their scale, and the axis."""
     known = [value for value in values if value > 0]
     if "one_minus_log" in about and max(values) < 1:
         return [1 - value for value in values], {"x_to_one": True}

@@ -1,4 +1,4 @@
-"""Writes report/ of a run directory: the page, the pictures, the Markdown."""
+"""The report/ folder of a run: the page, the pictures, the Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rltune.runs.reader import read_run
 
 
 def report(path: str | os.PathLike[str], *, pictures: bool = True) -> Path:
-    """Write what a run found into its folder report/, and return the page.
+    """Write the report of a run into its folder report/, and return the page.
 
     Works on a run that is still running, was killed, or has found nothing yet.
 

@@ -1,4 +1,4 @@
-"""A run directory kept on cloud storage, too: s3://, gs:// and whatever else pyarrow knows.
+"""Cloud storage of run directories: s3://, gs:// and all others that pyarrow knows.
 
 The run itself is local: a database and atomic renames want a file system. What has changed is
 copied in the background, the study last: a copy that was cut off anywhere looks like a run that was
@@ -31,7 +31,7 @@ SNAPSHOT = ".mirror-"
 PROBE = ".rltune-was-here"
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 FORMS = "write s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, or a folder"
-OWNER = ".owner"  # who drives the run; as fresh as the last copy
+OWNER = ".owner"  # the process that drives the run; as fresh as the last copy
 FORGOTTEN = 4 * EVERY  # seconds after which an owner is taken for dead
 
 State = tuple[int, int] | None  # time and size; None: unknown
@@ -43,7 +43,7 @@ def is_uri(path: str | os.PathLike[str]) -> bool:
 
 
 def split_storage(storage: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """Return where runs go on this machine, and where copies of them go, if anywhere.
+    """Return the folder of runs on this machine, and the URI of their copies, if any.
 
     Raises:
         UserError: the storage can't be written to; better known now than after a night.
@@ -84,7 +84,7 @@ def refuse_key(uri: str) -> None:
 
 
 def _impatient(uri: str) -> str:
-    """Return a URI with which Google's storage gives up after half a minute, not after 15."""
+    """Return a URI with which Google's storage gives up after half a minute instead of 15."""
     if not uri.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={PATIENCE / 2:g}"
@@ -197,7 +197,7 @@ class Mirror:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Copy what is left, for at most a minute or two."""
+        """Copy the files that are left, for at most a minute or two."""
         with suppress(OSError, sqlite3.Error):
             self._snapshots.put(_snapshot(self._run))
         self._snapshots.put(None)
@@ -220,7 +220,7 @@ class Mirror:
             self._warn(f"no snapshot of the run could be taken: {_line(error)}")
 
     def _sync(self, snapshot: Path) -> None:
-        """Copy what has changed since the last time, and delete what has gone."""
+        """Copy files that have changed since the last time, and delete those that are gone."""
         remote = self._remote
         if self._there is None:
             self._there = dict.fromkeys(remote.files())
@@ -284,7 +284,7 @@ def fetch(uri: str, storage: str | os.PathLike[str] = STORAGE, *, to_drive: bool
     Args:
         uri: of the run
         storage: where it goes, under its own name
-        to_drive: it is to be resumed, so nobody else may be driving it
+        to_drive: it is to be resumed, so no other process may be driving it
 
     Raises:
         UserError: there is no such run, it is here already, or it is driven elsewhere.
@@ -330,7 +330,7 @@ def fetched(run: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 @contextmanager
 def snapshot(run: Path) -> Iterator[Path]:
-    """Yield a copy of a run directory, of hard links, in which the study is whole."""
+    """Yield a copy of a run directory, made of hard links, with a consistent study."""
     folder = _snapshot(run)
     try:
         yield folder

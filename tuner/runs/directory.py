@@ -1,4 +1,4 @@
-"""The run directory: what one search or training leaves on disk, and all that later commands read.
+"""The run directory: the files of one search or training, and all that later commands read.
 
 Every file is written to a temporary name beside it and renamed, so a reader never meets half of
 one. Temporary names begin with a dot: pandas and pyarrow skip them when they read a folder.
@@ -102,7 +102,7 @@ def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STOR
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is such a file, or raise PermissionError: later Pythons say no then."""
+    """Return whether the file exists; PermissionError where that can't be seen, in any Python."""
     try:
         path.stat()
     except PermissionError:
@@ -118,7 +118,7 @@ def _is_there(path: Path) -> bool:
 class RunDir:
     """One run directory, open for the process that drives the run (see ``open_run`` for readers).
 
-    ``content`` is run.yaml: what was asked for under "spec", and by whom, when and with what.
+    ``content`` is run.yaml: the specification under "spec", and its provenance.
     """
 
     def __init__(self, path: Path, content: dict[str, Any]) -> None:
@@ -211,18 +211,18 @@ class RunDir:
 
     @property
     def is_there(self) -> bool:
-        """Whether nobody has deleted it."""
+        """Whether it still exists."""
         return (self.path / "run.yaml").exists()
 
     def remove_remains(self) -> None:
-        """Remove what was written after somebody had deleted the run: it would block the name."""
+        """Remove files that were written after the run was deleted: they would block the name."""
         found = {path.name for path in self.path.glob("*")}
         if not self.is_there and found <= PARTS:
             shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What was asked for, as it was given to ``create``."""
+        """The specification, as it was given to ``create``."""
         return dict(self.content["spec"])
 
     @property
@@ -232,7 +232,7 @@ class RunDir:
 
     @property
     def mirror(self) -> str | None:
-        """Where on cloud storage a copy of the run is kept, if anywhere."""
+        """The URI of the run's copy on cloud storage, if there is one."""
         return self.content.get("mirror")
 
     @property
@@ -276,7 +276,7 @@ class RunDir:
         return self.path / "report"
 
     def trial_dir(self, number: int) -> Path:
-        """Return the folder of a trial; whoever writes into it makes it."""
+        """Return the folder of a trial; it is made by its first writer."""
         return self.path / "trials" / str(number)
 
     def checkpoint(self, number: int) -> Path:

@@ -273,7 +273,7 @@ def _kept(rows: pa.Table) -> pa.Table:
 
 
 def _of_kept(episodes: pa.Table, kept: pa.Table) -> pa.Table:
-    """Drop the episodes whose history row is superseded or was never finished."""
+    """Drop episodes of history rows that are superseded or were never finished."""
     ordered = episodes.append_column("_order", pa.array(range(len(episodes)), pa.int64()))
     joined = ordered.join(kept, KEYS, join_type="left semi")
     return joined.sort_by("_order").select(episodes.column_names)
@@ -307,13 +307,13 @@ def _widest_first(part: tuple[int, int, Path]) -> tuple[int, int]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left: temporary files and files that a larger part covers."""
+    """Remove temporary files of killed writers, and files that a larger part covers."""
     parts, journals = _listing(folder)
     wanted = {path for *_, path in (*parts, *journals)}
     for path in folder.iterdir():
         ours = path.name.startswith(("part-", "_journal-"))
         if (ours and path not in wanted) or re.fullmatch(r"\.part-.*\.tmp", path.name):
-            with contextlib.suppress(OSError):  # nobody reads it: a larger part covers it
+            with contextlib.suppress(OSError):  # it is not read: a larger part covers it
                 path.unlink()
 
 

@@ -32,7 +32,7 @@ class RunReader:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What was asked for: agent, env, space, budget, seeds, ..."""
+        """The specification: agent, env, space, budget, seeds, ..."""
         return self.rundir.spec
 
     def trials(self) -> pd.DataFrame:
@@ -64,7 +64,7 @@ class RunReader:
         return self.read_yaml("best/answer.yaml")
 
     def read_yaml(self, name: str) -> dict[str, Any] | None:
-        """Return what a file of the run holds; None: it is not there."""
+        """Return the content of a YAML file of the run; None: it is not there."""
         file = self.path / name
         data = load_yaml(file) if file.exists() else None
         if not isinstance(data, dict | None):

@@ -1,4 +1,4 @@
-"""Stops that a person asks for: of one trial, or of the whole search.
+"""Stop requests by hand: of one trial, or of the whole search.
 
 `rltune stop` and the keys of the live screen leave a small file in the run directory, and the
 process that drives the search carries it out between two results. So it works from another
@@ -35,7 +35,7 @@ class StopRequests:
         self._file(trial).touch()
 
     def pending(self) -> list[int | None]:
-        """Return what is asked for; looks only now and then, and says nothing in between."""
+        """Return the pending requests; looks only now and then, and returns none in between."""
         now = time.monotonic()
         if now < self._due:
             return []
@@ -43,12 +43,12 @@ class StopRequests:
         return [_trial(path) for path in self._files()]
 
     def done(self, trial: int | None) -> None:
-        """Forget what was carried out: from here on the study knows it."""
+        """Forget requests that were carried out: the study has recorded them."""
         with contextlib.suppress(OSError):
             self._file(trial).unlink()
 
     def forget(self) -> None:
-        """Forget all: who resumes a search does not want what an earlier process was asked."""
+        """Forget all requests: a resumed search does not obey those to an earlier process."""
         for path in self._files():
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -15,13 +15,11 @@ from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import canonical
 from rltune.common.reading import check_types, from_dict
 from rltune.common.redaction import masked
-from rltune.runs.search_spec import check_device
+from rltune.runs.search_spec import MAX_STEPS_PER_ITERATION, check_device
 from rltune.runs.tracking_options import Tracking
 from rltune.space.surroundings import split
 
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
-# Iterations are short enough that the curves have points, and long enough to be worth a row.
-MAX_STEPS_PER_ITERATION = 10_000
 
 
 def retrain_command(

@@ -1,4 +1,4 @@
-"""trials.parquet: a row per trial."""
+"""The trials table: trials.parquet, with a row per trial."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TrialsTable:
         self._due = 0.0
 
     def write(self, trials: Callable[[], list[TrialRecord]], force: bool = False) -> None:
-        """Write the table of what ``trials`` returns; now and then unless forced."""
+        """Write the table of the trials; only now and then unless forced."""
         started = time.monotonic()
         if not force and started < self._due:
             return
@@ -125,7 +125,7 @@ def read_trials(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def _checked(table: pa.Table) -> pa.Table:
-    """Return the table with every column of its type; ValueError: it has not what it needs."""
+    """Return the table with every column of its type; ValueError: a required column is missing."""
     for name, kind in COLUMNS.items():
         if name not in table.column_names:  # of an older version, unless it is needed
             if name in NEEDED:
@@ -162,9 +162,10 @@ def as_text(value: Any) -> str:
 def add_columns(
     rows: Sequence[dict[str, Any]], trials: Sequence[TrialRecord], others: Sequence[Goal]
 ) -> None:
-    """Add the other objectives, and who is on the search's front, to the rows of the trials."""
+    """Add the other objectives, and the membership in the search's front, to the trials' rows."""
     best = {
-        one.number for one in pareto_front(trials, [False, *(goal.minimize for goal in others)])
+        record.number
+        for record in pareto_front(trials, [False, *(goal.minimize for goal in others)])
     }
     for row, trial in zip(rows, trials, strict=True):
         values = trial.others or [None] * len(others)

@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
+from rltune.common.plain import json_dict
 from rltune.common.reading import reading
 from rltune.study.database import Database
 from rltune.study.distributions import Shown
@@ -364,17 +364,4 @@ def _with_intermediate(
 
 
 def _merged(trial: FrozenTrial, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**trial.user_attrs.get("attrs", {}), **_plain(attrs)}
-
-
-def _plain(value: Any) -> Any:
-    """Return the value in JSON's types; a number that JSON doesn't know becomes None."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    return {**trial.user_attrs.get("attrs", {}), **json_dict(attrs)}

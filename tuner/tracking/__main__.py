@@ -1,4 +1,4 @@
-"""The process of a backend: ``python -m rltune.tracking wandb``."""
+"""The process of a tracking backend: ``python -m rltune.tracking wandb``."""
 
 from __future__ import annotations
 

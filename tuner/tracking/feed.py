@@ -1,4 +1,4 @@
-"""Messages to the process of a backend, which nothing that it does can delay or end.
+"""Message feeds to the processes of backends, which can neither delay nor end the search.
 
 One JSON line a message, from a thread that reads a bounded queue. A plain subprocess and not
 multiprocessing, which would run a user's unguarded script a second time.
@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rltune.common.plain import scalar
+
 QUEUE = 10_000  # rows that may wait; more are dropped
 AFTERWARDS = {"wandb": "; its files are kept; send them with `wandb sync` later"}
 
@@ -27,13 +29,13 @@ class Feed:
     def __init__(
         self, backend: str, folder: Path, warn: Callable[[str], None], **opening: Any
     ) -> None:
-        """Start it with an opening message; what it prints goes to tracking.log in its folder.
+        """Start the process with an opening message; its output goes to tracking.log in its folder.
 
         Args:
             backend: wandb, tensorboard or mlflow
-            folder: what belongs to the backend, in the run directory
+            folder: of the backend, in the run directory
             warn: gets the few sentences that a user has to see, from another thread
-            **opening: what `session.Session` of the backend is told
+            **opening: the opening message to the backend's `session.Session`
         """
         self._backend, self._folder, self._warn = backend, folder, warn
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -71,7 +73,7 @@ class Feed:
             self._queue.put(None)
 
     def close(self, timeout: float) -> None:
-        """Let it finish, for at most ``timeout`` seconds; what lies on disk stays there."""
+        """Let the process finish, for at most ``timeout`` seconds; files on disk stay there."""
         if self._process is None or self._process.stdin is None:
             return
         self.finish()
@@ -92,10 +94,10 @@ class Feed:
         try:
             with self._process.stdin as pipe:
                 while (message := self._queue.get()) is not None:
-                    pipe.write(json.dumps(message, default=_plain).encode() + b"\n")
+                    pipe.write(json.dumps(message, default=scalar).encode() + b"\n")
                     if self._queue.empty():
                         pipe.flush()
-        except OSError:  # nobody listens any more: see _listen
+        except OSError:  # the process has ended: see _listen
             while self._queue.get() is not None:
                 pass
 
@@ -113,10 +115,6 @@ class Feed:
                 f"{self._backend} has failed (see {self._folder.name}/tracking.log); "
                 "going on without it."
             )
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""What the run directory has when a search ends, for the backends that show it."""
+"""The outcome of a search, for the backends that show it: answer, importances, files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def trials(run: Path) -> Table:
 
 
 def importances(run: Path) -> Table:
-    """Return what the report found out about the hyperparameters, by fANOVA; largest first."""
+    """Return the importances of the hyperparameters by fANOVA, largest first."""
     rows = _rows(run / "report" / "importances.parquet")
     mine = [row for row in rows if row["method"] == "fanova" and row["importance"] is not None]
     return sorted(mine, key=lambda row: -row["importance"])

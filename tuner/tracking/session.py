@@ -1,4 +1,4 @@
-"""What the processes of all backends share: which runs are open, their names and their metrics."""
+"""Sessions of tracking backends: the open runs, their names and their metrics."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ COSTS = ("time", "cpu_time", "env_steps_per_second", "memory", "memory_in_use")
 
 
 class Session(Generic[R]):
-    """The open runs of a backend; a backend fills in what is done with one."""
+    """The open runs of a backend; its subclass fills in the calls of the backend."""
 
     def __init__(self, message: Mapping[str, Any], warn: Warn) -> None:
-        """Begin: ``message`` is what `Feed` was opened with."""
+        """Begin with the opening ``message`` of the `Feed`."""
         self.run: dict[str, Any] = message["run"]
         self.path = Path(message["path"])
         self.warn = warn

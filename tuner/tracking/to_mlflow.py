@@ -1,4 +1,4 @@
-"""MLflow: a parent run for the search, its trials below it."""
+"""MLflow tracking: a parent run for the search, its trials below it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start(message: Mapping[str, Any], warn: Warn) -> MlflowSession:
 
 
 def without_password(uri: str) -> str:
-    """Return a server's address without user and password, which MLflow takes from elsewhere.
+    """Return a server's address without user and password, which MLflow reads from elsewhere.
 
     In the address they would be in its error messages, and so in a log.
     """

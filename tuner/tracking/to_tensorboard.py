@@ -1,4 +1,4 @@
-"""TensorBoard: ``tensorboard --logdir RUN/tensorboard``."""
+"""TensorBoard tracking: ``tensorboard --logdir RUN/tensorboard``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a training is written, and with what configuration."""
+    """The folder of a training, and its configuration."""
 
     writer: SummaryWriter
     config: dict[str, Any]
@@ -41,7 +41,7 @@ class TensorboardSession(Session[Folder]):
         run.writer.close()
 
     def search_finished(self, summary: dict[str, Any]) -> None:
-        """Write the best so far, the answer and what mattered."""
+        """Write the best so far, the answer and the importances."""
         with SummaryWriter(str(self.path / "tensorboard" / "search")) as run:
             for row in outcome.best_so_far(outcome.trials(self.path)):
                 trial = int(row.pop("search/trial"))

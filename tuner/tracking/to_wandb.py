@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""Weights & Biases tracking."""
 
 from __future__ import annotations
 

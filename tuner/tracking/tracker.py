@@ -1,4 +1,4 @@
-"""What the driver tells of trials, passed on to each backend that the user wants."""
+"""The tracker: passes the events of trials on to each backend that the user wants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rltune.tracking.feed import Feed
 
 
 class Tracker:
-    """What the driver calls; no method waits for a backend, and none raises because of it."""
+    """The tracking that the driver calls; no method waits for a backend or raises for it."""
 
     def __init__(
         self, run: RunDir, spec: Tracking, warn: Callable[[str], None] = warnings.warn
@@ -50,7 +50,7 @@ class Tracker:
         self._put("trial_finished", trial=trial, summary=dict(summary), seed=seed, role=role)
 
     def search_finished(self, summary: Mapping[str, Any]) -> None:
-        """Write the search's own run: ``summary``, and what the run directory has by now."""
+        """Write the search's own run: ``summary``, and the files of the run directory."""
         self._put("search_finished", summary=dict(summary))
 
     def close(self, timeout: float = 30.0) -> None:

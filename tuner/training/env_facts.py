@@ -1,4 +1,4 @@
-"""What is known of an environment before anything is trained on it: `rltune env`."""
+"""Facts about an environment before training: `rltune env`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RANDOM_STEPS = 1000  # of an episode of random actions, at most
 
 
 def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return what there is to know of an environment, as JSON-able values.
+    """Return the facts about an environment, as JSON-able values.
 
     Keys: env, observations and actions (its spaces), time_limit (steps or None), solved_at (a
     return or None), seen (what agents see), notes (what is changed on the way), random (returns
@@ -58,7 +58,7 @@ def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str
         "presets": {
             agent: names
             for agent in agent_names()
-            if (names := [one.name for one in presets(agent) if env in one.env])
+            if (names := [preset.name for preset in presets(agent) if env in preset.env])
         },
     }
 
@@ -68,7 +68,7 @@ def _agents() -> list[str]:
 
 
 def _unfit(agent: str, env: str, env_kwargs: Mapping[str, Any]) -> str:
-    """Return why an agent with its defaults can't be trained there; "" where it can."""
+    """Return the reason for which an agent with its defaults can't be trained there; "": it can."""
     try:
         if agent.startswith(RLLIB):
             from rltune.backends.rllib.agent import fitting_spaces
@@ -82,7 +82,7 @@ def _unfit(agent: str, env: str, env_kwargs: Mapping[str, Any]) -> str:
 
 
 def _seen(parts: Parts) -> str:
-    """Return what agents see of an observation, in words."""
+    """Return the agents' input in words."""
     space = parts.observation_space
     if isinstance(space, Mixed):
         images = ", ".join("x".join(map(str, image)) for image in space.images)
@@ -95,7 +95,7 @@ def _seen(parts: Parts) -> str:
 
 
 def _notes(env: str, raw: gymnasium.Env[Any, Any], parts: Parts, limit: int | None) -> list[str]:
-    """Return what the wrappers change, and what has to be known."""
+    """Return notes on the wrappers' changes, and on pitfalls."""
     notes = []
     if is_atari(env):
         notes.append(
@@ -163,7 +163,7 @@ def _first(presets: Mapping[str, list[str]]) -> list[tuple[str, str]]:
 
 
 def _reasons(agents: Mapping[str, str]) -> dict[str, str]:
-    """Return why agents don't fit, those with the same reason together."""
+    """Return the agents that don't fit, grouped by reason."""
     together: dict[str, list[str]] = {}
     for name, why in agents.items():
         if why:

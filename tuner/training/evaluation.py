@@ -1,4 +1,4 @@
-"""Trained agents measured and watched: `rltune.evaluate` and `rltune.play`."""
+"""Evaluation and playing of trained agents: `rltune.evaluate` and `rltune.play`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPISODES = 100
 
 
 class HasPath(Protocol):
-    """What a run, a search or a training has given: `Run`, `SearchResult`, `TrainResult`."""
+    """A result with a path: `Run`, `SearchResult` or `TrainResult`."""
 
     @property
     def path(self) -> Path:
@@ -134,7 +134,7 @@ def opened(
     env_kwargs: Mapping[str, Any] | None = None,
     device: str = "auto",
 ) -> Iterator[tuple[Path | None, Trainer | RandomAgent]]:
-    """Give the checkpoint and the agent that are meant, and close what was opened for it.
+    """Yield the checkpoint and the agent of a run, and close what was opened for them.
 
     Args: as those of `evaluate`.
     """
@@ -181,7 +181,7 @@ def summary(
 ) -> dict[str, Any]:
     """Return an evaluation as JSON-able values.
 
-    The interval is None for fewer than 5 episodes, the success rate where none is told.
+    The interval is None for fewer than 5 episodes, the success rate where it is unknown.
     """
     import math
 

@@ -1,4 +1,4 @@
-"""What a run has learned, as a function from observations to actions: `rltune.load`."""
+"""Trained policies, functions from observations to actions: `rltune.load`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load(
     env: str | None = None,
     device: str = "auto",
 ) -> Policy:
-    """Return what a run has learned, to act with.
+    """Return the trained policy of a run, to act with.
 
     Args:
         run: a run directory, its name, "latest", or a checkpoint file; of a search, its winner
@@ -252,7 +252,11 @@ class _Given(gymnasium.Env[Any, Any]):
 
 
 def _count(space: gymnasium.Space[Any], obs: Any, env: str) -> int | None:
-    """Return how many observations these are, None for one; UserError: they are something else."""
+    """Return the number of observations in a batch; None for a single one.
+
+    Raises:
+        UserError: they are something else.
+    """
     if isinstance(space, gymnasium.spaces.Dict) and isinstance(obs, dict) and space.spaces:
         if missing := [key for key in space.spaces if key not in obs]:
             raise UserError(f"an observation of {env!r} has a {missing[0]!r}, and this one has not")

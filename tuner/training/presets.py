@@ -1,4 +1,4 @@
-"""Presets: the named starts of the search spaces that ship, as the settings of one training."""
+"""Presets: known-good settings of the search spaces that ship, for one training."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def presets(agent: str) -> list[Preset]:
 
 
 def environments(known: Iterable[Preset]) -> dict[str, str]:
-    """Return the names of the presets, and for each in words which environments it is for."""
+    """Return the names of the presets, each with its environments in words."""
     found: dict[str, list[str]] = {}
-    for one in known:
-        found.setdefault(one.name, []).extend(one.env or ["any environment"])
+    for preset in known:
+        found.setdefault(preset.name, []).extend(preset.env or ["any environment"])
     return {name: ", ".join(envs) for name, envs in found.items()}
 
 
@@ -74,8 +74,8 @@ def preset(
     config = config_class(agent)
     changes = {canonical_name(config, key): value for key, value in (changes or {}).items()}
     known = presets(agent)
-    for one in known:
-        if one.name == name and (not one.env or env in one.env):
-            return {**one.space.resolve({**one.values, **changes}), **changes}
+    for preset in known:
+        if preset.name == name and (not preset.env or env in preset.env):
+            return {**preset.space.resolve({**preset.values, **changes}), **changes}
     there_is = "; ".join(f"{n} for {envs}" for n, envs in environments(known).items())
     raise UserError(f"{agent} has no preset {name!r} for {env}; it has {there_is or 'none at all'}")

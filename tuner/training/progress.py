@@ -1,4 +1,4 @@
-"""What a training shows while it runs: a bar in a terminal, a line now and then elsewhere."""
+"""The progress of a training: a bar in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TrainProgress:
     def update(
         self, env_steps: int, mean_reward: float | None, evaluation: Evaluation | None = None
     ) -> None:
-        """Show how far the training is, and what it has reached."""
+        """Show the progress and the scores of the training."""
         self._measure(env_steps)
         if evaluation is not None:
             self.evaluated = f"eval {evaluation.mean:.4g}"

@@ -1,10 +1,9 @@
-"""One training: an agent, its run directory, and the loop that feeds both."""
+"""Single trainings: `rltune train` and its resumption."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import platform
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,8 @@ from rltune.backends.registry import (
     make_trainer,
     with_config,
 )
+from rltune.common.formats import short_path
+from rltune.common.save_timer import SaveTimer
 from rltune.planning.evaluations import explained, longest_episode
 from rltune.runs.cloud import below, fetched, mirrored, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
@@ -44,19 +45,18 @@ if TYPE_CHECKING:
 
 ROLE = "train"
 SECONDS_PER_CALL = 0.5  # how long the progress bar and Ctrl-C wait at most, updates aside
-CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
 LAST, BEST = "last.pt", "best.pt"  # the checkpoints; only a resume of the last one needs its memory
 # Seconds after Ctrl-C at which a long step, update or evaluation is abandoned, its work lost.
 PATIENCE = 2.0
 
 
 class _Abandoned(BaseException):
-    """What was under way when Ctrl-C came took too long; no handler in between may stop this."""
+    """A step took too long after Ctrl-C; no handler in between may catch this."""
 
 
 @dataclass
-class _State:
-    """What the checkpoint remembers beside the agent."""
+class _TrainingState:
+    """The state of a training in its checkpoint, beside that of the agent."""
 
     iteration: int = 0
     seconds: float = 0.0
@@ -66,7 +66,7 @@ class _State:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a training ended."""
+    """The result of a training."""
 
     path: Path
     env_steps: int
@@ -101,7 +101,7 @@ def train(
     """Train an agent from the start, in a new run directory.
 
     Args:
-        spec: what to train
+        spec: of the training
         name: of the run directory; by default made of agent, environment and date
         storage_path: the folder of the runs; or s3://..., where they are copied to
         plain: lines instead of a progress bar
@@ -123,7 +123,7 @@ def train(
         with run.lock():
             if weights:
                 keep_weights(weights, run.path)
-            return _Training(run, spec, agent, plain).run()
+            return _TrainingLoop(run, spec, agent, plain).run()
     finally:
         agent.close()
 
@@ -188,7 +188,7 @@ def resume_training(
                 raise _nothing_left(rundir, agent)
             changes = {"total_timesteps": spec.total_timesteps, "controls": spec.controls}
             rundir.resumed(changes)
-            return _Training(rundir, spec, agent, plain).run()
+            return _TrainingLoop(rundir, spec, agent, plain).run()
         finally:
             agent.close()
 
@@ -226,7 +226,7 @@ def check_target(agent: Trainer, target: float) -> None:
 def _extended(
     spec: TrainSpec, agent: Trainer, total_timesteps: int | None, target: float | None
 ) -> TrainSpec:
-    """Return what goes on: with a new length or target, without the rule that has ended it.
+    """Return the specification with a new length or target, without the rule that ended it.
 
     Raises:
         UserError: it is as long already, or has reached the target.
@@ -267,7 +267,7 @@ def resume(
     target_reward: float | None = None,
     plain: bool = False,
 ) -> int:
-    """Do what `rltune resume` does for a training, and return the exit code."""
+    """Resume a training as `rltune resume` does, and return the exit code."""
     try:
         result = resume_training(
             run, total_timesteps=total_timesteps, target_reward=target_reward, plain=plain
@@ -279,14 +279,14 @@ def resume(
     return result.exit_code
 
 
-class _Training:
+class _TrainingLoop:
     """Trains an agent to its end, iteration by iteration, and records each."""
 
     def __init__(self, run: RunDir, spec: TrainSpec, agent: Trainer, plain: bool) -> None:
         self.run_dir = run
         self.spec = spec
         self.agent = agent
-        self.state = _State(**agent.extra)
+        self.state = _TrainingState(**agent.extra)
         self.history = HistoryWriter(run)
         self.history.rewind(0, spec.seed, self.state.iteration)
         self.progress = TrainProgress(spec.total_timesteps, plain)
@@ -297,7 +297,7 @@ class _Training:
         self.abandoned = False  # it was cut: only the last checkpoint counts
         self.saved_steps = agent.env_steps
         self.warned = False  # that evaluations are cut off
-        self.saved_at, self.save_cost = time.monotonic(), 0.0
+        self.save_timer = SaveTimer()
 
     def run(self) -> TrainResult:
         """Train; Ctrl-C ends it with everything saved, a second one at once."""
@@ -367,7 +367,8 @@ class _Training:
         signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         try:
             before = [
-                signal.signal(one, abandon if one is signal.SIGALRM else stop) for one in signals
+                signal.signal(number, abandon if number is signal.SIGALRM else stop)
+                for number in signals
             ]
         except ValueError:  # not the main thread: then whoever runs us handles them
             yield
@@ -380,13 +381,15 @@ class _Training:
         finally:
             if self.interrupted:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            for one, handler in zip(signals, before, strict=True):
-                signal.signal(one, handler)
+            for number, handler in zip(signals, before, strict=True):
+                signal.signal(number, handler)
 
     def _iterate(self) -> None:
         """Train up to the next point, evaluate if it is time for it, record and save."""
         spec, state = self.spec, self.state
-        agent = self.agent = with_config(self.agent, spec.config, spec.schedule)
+        if spec.schedule:
+            self.agent = with_config(self.agent, spec.config, spec.schedule)
+        agent = self.agent
         before, started = agent.env_steps, time.perf_counter()
         # The last rollout may have gone beyond the point: the next one counts from there.
         point, evaluate_at = spec.next_point(before), spec.next_evaluation(before)
@@ -399,23 +402,14 @@ class _Training:
         state.iteration += 1
         state.seconds += time.perf_counter() - started
         row = self._row(chunk, evaluation, before)
-        episodes = [
-            {
-                "env_steps": episode.env_steps,
-                "episode_return": episode.episode_return,
-                "length": episode.length,
-                "timestamp": episode.time,
-            }
-            for episode in chunk.episodes
-        ]
-        self.history.append(row, episodes)
+        self.history.append(row, [episode.row() for episode in chunk.episodes])
         self.tracker.log(0, spec.seed, ROLE, row)
         if evaluation is not None:
             self._evaluated(evaluation)
             if not self.warned and (text := cut_off(row, spec.env)):
                 self.warned = True
                 self.progress.note(text)
-        if evaluation is not None or self.interrupted or agent.diverged or self._save_is_due():
+        if evaluation is not None or self.interrupted or agent.diverged or self.save_timer.is_due:
             self._save(LAST)
         self.progress.update(agent.env_steps, chunk.mean_reward, evaluation)
 
@@ -446,26 +440,12 @@ class _Training:
                 return Chunk.merged(chunks)
 
     def _row(self, chunk: Chunk, evaluation: Evaluation | None, before: int) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "trial": 0,
-            "seed": self.spec.seed,
-            "role": ROLE,
-            "iteration": self.state.iteration,
-            "env_steps": chunk.env_steps,
-            "step": chunk.env_steps,
-            "mean_reward": chunk.mean_reward,
-            "best_reward": chunk.best_reward,
-            "episode_reward": chunk.episodes[-1].episode_return if chunk.episodes else None,
-            "time": self.state.seconds,
-            "env_steps_per_second": (chunk.env_steps - before) / max(chunk.seconds, 1e-9),
-            "timestamp": time.time(),
-            "node": platform.node(),
-            **chunk.metrics,
-        }
+        row: dict[str, Any] = {"trial": 0, "seed": self.spec.seed, "role": ROLE}
+        row |= chunk.row(self.state.iteration, before, time=self.state.seconds)
         if evaluation is not None:
             row.update(evaluation.row())
         if self.agent.diverged:
-            row["diverged"] = 1.0  # who reads the history alone must not take it for a success
+            row["diverged"] = 1.0  # a reader of the history alone must not take it for a success
         return row
 
     def _evaluated(self, evaluation: Evaluation) -> None:
@@ -475,18 +455,13 @@ class _Training:
             state.best_return, state.best_env_steps = evaluation.mean, self.agent.env_steps
             self._save(BEST)
 
-    def _save_is_due(self) -> bool:
-        return time.monotonic() - self.saved_at > self.save_cost / CHECKPOINT_SHARE
-
     def _save(self, name: str) -> None:
-        started = time.monotonic()
-        self.agent.extra = dict(vars(self.state))
         keeps = name == LAST and (self.spec.save_replay_buffer or not self.agent.replays)
-        self.agent.save(self.run_dir.path / "checkpoints" / name, memory=keeps)
+        with self.save_timer.saving():
+            self.agent.extra = dict(vars(self.state))
+            self.agent.save(self.run_dir.path / "checkpoints" / name, memory=keeps)
         if name == LAST:
             self.saved_steps = self.agent.env_steps
-        self.saved_at = time.monotonic()
-        self.save_cost = self.saved_at - started
 
     def _result(self) -> TrainResult:
         return TrainResult(
@@ -515,8 +490,8 @@ def _summary(result: TrainResult) -> dict[str, Any]:
 
 
 def print_result(result: TrainResult, say: Callable[[str], None] = print) -> None:
-    """Say how a training ended, where its files are and what can be done with them."""
-    path = _shown(result.path)
+    """Print the outcome of a training, its files, and commands to go on with."""
+    path = short_path(result.path)
     if result.diverged:
         blamed = "the environment gave" in result.diverged
         advice = "" if blamed else "; try a lower --learning-rate"
@@ -546,11 +521,3 @@ def print_result(result: TrainResult, say: Callable[[str], None] = print) -> Non
         return
     say(f"  rltune eval {path}/checkpoints/last.pt --episodes 100")
     say(f"  rltune play {path}/checkpoints/last.pt")
-
-
-def _shown(path: Path) -> Path:
-    """Return the path as one would type it here."""
-    try:
-        return path.relative_to(Path.cwd())
-    except ValueError:
-        return path

@@ -330,8 +330,8 @@ def test_workers_that_do_not_see_the_run_bring_their_checkpoints(
         address, actor = stock(run)
         return address._replace(digest="of another"), actor
 
-    stock = tune.open_deposit
-    monkeypatch.setattr(tune, "open_deposit", unseen)
+    stock = tune.open_checkpoint_server
+    monkeypatch.setattr(tune, "open_checkpoint_server", unseen)
     monkeypatch.chdir(HERE)
     monkeypatch.syspath_prepend(str(HERE))
     space = {

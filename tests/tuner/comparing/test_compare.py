@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import rltune
 from rltune.agents.errors import UserError
-from rltune.answer.front import Front, Member
+from rltune.answer.front import Front, FrontMember
 from rltune.answer.model import Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.cli import main
@@ -215,7 +215,7 @@ def test_of_a_front_the_highest_return_counts(tmp_path: Path) -> None:
     search = make_search(tmp_path)
     (search / "best" / "answer.yaml").unlink()
     members = [
-        Member(
+        FrontMember(
             trial=trial, origins=(origin,), config={}, tuning={},
             scores={"eval_return": {100 + k: value for k in range(5)}},
             estimates={"eval_return": Estimate(value, value, value)},

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 import ray
 from rltune.agents.errors import StorageError
-from rltune.execution.checkpoints import Address, Checkpoint, Deposit, SupersededError, _digest
+from rltune.execution.checkpoints import (
+    Checkpoint,
+    CheckpointServer,
+    ServerAddress,
+    SupersededError,
+    _digest,
+)
 from rltune.execution.messages import TASK
 from rltune.execution.trainable import AgentTrainable
 from searching import POPULATION
@@ -29,11 +35,11 @@ class Handle:
     """What a worker has of the actor."""
 
     def __init__(self, run: str) -> None:
-        self.deposit = Deposit(run)
+        self.server = CheckpointServer(run)
 
     def __getattr__(self, name: str) -> Any:
         class Method:
-            remote = getattr(self.deposit, name)
+            remote = getattr(self.server, name)
 
         return Method
 
@@ -46,7 +52,7 @@ def make_run(tmp_path: Path) -> Path:
 
 
 def checkpoint(run: Path, digest: str) -> Checkpoint:
-    address = Address(str(run), digest, "some actor")
+    address = ServerAddress(str(run), digest, "some actor")
     return Checkpoint(str(run / "trials" / "3" / "checkpoint.pt"), address)
 
 
@@ -69,7 +75,7 @@ def test_elsewhere_it_is_brought_there(
     if there != "nothing":
         seen.mkdir()
         (seen / "run.yaml").write_text("created: before\n")
-    address = Address(str(seen), _digest(run), "some actor")
+    address = ServerAddress(str(seen), _digest(run), "some actor")
     file = seen / "trials" / "3" / "checkpoint.pt"
     assert Checkpoint(str(file), address).fetch() is None
     Checkpoint(str(file), address).save(Agent(b"one"))  # type: ignore[arg-type]
@@ -169,4 +175,4 @@ def test_who_could_not_leave_its_name_does_so_later(
 
 def test_a_full_disk_says_so(small_disk: Path) -> None:
     with pytest.raises(StorageError, match="full"):
-        Deposit(str(small_disk)).put("trials/0/checkpoint.pt", bytes(1_000_000))
+        CheckpointServer(str(small_disk)).put("trials/0/checkpoint.pt", bytes(1_000_000))

@@ -18,7 +18,7 @@ import pytest
 import rltune
 from matplotlib.figure import Figure
 from rltune.analysis.summary import Summary
-from rltune.answer.front import Front, Member
+from rltune.answer.front import Front, FrontMember
 from rltune.answer.model import Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.cli import main
@@ -27,7 +27,7 @@ from rltune.reporting import optuna_chart, parameters
 from rltune.reporting.charts import Chart, Panel, Series
 from rltune.reporting.figures import charts, learning_curves
 from rltune.reporting.optuna_chart import OptunaChart
-from rltune.reporting.panels import cut_off
+from rltune.reporting.panels import lower_edge
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.trials_table import write_trials
@@ -202,7 +202,7 @@ def test_charts_show_what_the_tables_say(tmp_path: Path) -> None:
 def test_a_front_is_drawn_with_its_intervals(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     members = [
-        Member(
+        FrontMember(
             trial=trial, origins=("sampler",), config={}, tuning={}, on_front=trial != 6,
             scores={"eval_return": {100: value}, "seconds": {100: seconds}},
             estimates={"eval_return": Estimate(value, value - 9, value + 5),
@@ -349,7 +349,7 @@ def test_bars_do_not_bear_their_hover_texts(tmp_path: Path) -> None:
 
 def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
     values = pd.Series([*np.linspace(-200.0, 100.0, 59), -2000.0])
-    edge, says = cut_off(values)
+    edge, says = lower_edge(values)
     assert edge is not None
     assert -2000 < edge < -200
     assert says == " 1 trial lies far below the picture, at -2,000."
@@ -359,9 +359,9 @@ def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
     assert -2000 < low < -200
     assert 100 < high < 200
     assert chart.figure().axes[0].get_ylim() == (low, high)
-    assert cut_off(values.iloc[:-1]) == (None, "")
+    assert lower_edge(values.iloc[:-1]) == (None, "")
     many = pd.Series([500.0] * 80 + [20.0] * 20)  # a fifth that fails is no exception
-    assert cut_off(many) == (None, "")
+    assert lower_edge(many) == (None, "")
 
 
 @pytest.mark.parametrize(

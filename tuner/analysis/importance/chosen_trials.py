@@ -1,11 +1,11 @@
-"""Importances of trials that were not drawn at random: chosen by a sampler, cut by a scheduler.
+"""Importances of trials that a sampler chose or a scheduler stopped, by a surrogate model.
 
 Shuffled values of a parameter tell nothing here. A sampler comes to draw every parameter from a
-narrow stretch, those without influence, too, while the values rise: so they go together. And who
-was trained longer had been better before. But what a model of the values makes of them, given where
-the trials were, does not depend on why they were there (`response.py`). What it says of a parameter
-is compared with what it says of values in which the parameter has no influence: drawn from the
-model without it, at the same trials.
+narrow range while the values rise, the parameters without influence too: so they are correlated.
+And a trial that was trained longer had been better before. But a model of the values, given the
+places of the trials, does not depend on why the trials are there (`response.py`). Its importance of
+a parameter is compared with that for values in which the parameter has no influence: they are drawn
+from the model without it, at the same trials.
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ from functools import cached_property
 
 import numpy as np
 from rltune.analysis.importance.design import Factors
-from rltune.analysis.importance.fanova import Array, Column
+from rltune.analysis.importance.fanova import Array, DesignColumn
 from rltune.analysis.importance.response import NEVER, Process, Response, Scales, Values, normal
-from rltune.analysis.importance.rows import MIN_ACTIVE, Row, interval, share, unknown
+from rltune.analysis.importance.rows import (
+    MIN_ACTIVE,
+    Importance,
+    percentile_interval,
+    share,
+    unknown,
+)
 
 METHODS = ("fanova", "permutation", "ped-anova")
 N_PLACES = 10  # of a continuous column, where the model is asked
@@ -39,14 +45,16 @@ HOW = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the model says of a column: the variance that it makes alone, the variance that it has a
-    part in, and how far the best tenth of the space lies from all of it.
+class ModelImportance:
+    """A column's importances by the model, with their noise floors.
+
+    They are the variance that the column makes alone, the variance that it has a part in, and the
+    distance of the best tenth of the space from all of it.
 
     Attributes:
         values: shape (3,), in the order of `METHODS`
-        floors: what they come to without influence, shape (3,)
-        draws: of what they may be, shape (draws, 3)
+        floors: the values of a column without influence, shape (3,)
+        draws: samples of the values, shape (draws, 3)
     """
 
     values: Array
@@ -55,8 +63,10 @@ class Told:
 
 
 class Grid:
-    """Points of the space: at each place of a column the same settings of the others; and some
-    from everywhere.
+    """Points of the space to ask the model at.
+
+    They are the same settings of the other columns at each place of a column, and some points from
+    everywhere.
 
     Args:
         columns: of the space
@@ -64,7 +74,7 @@ class Grid:
         rng: of the settings
     """
 
-    def __init__(self, columns: Sequence[Column], i: int, rng: np.random.Generator) -> None:
+    def __init__(self, columns: Sequence[DesignColumn], i: int, rng: np.random.Generator) -> None:
         edges = columns[i].edges
         if columns[i].kind == "continuous":
             edges = np.linspace(0, 1, N_PLACES + 1)
@@ -107,8 +117,8 @@ class Grid:
         return found, f[-N_SPACE:].var(0) + more
 
 
-def placed(columns: Sequence[Column], x: Array) -> Array:
-    """Return points with levels at their middles, and what is inactive in the middle of all."""
+def placed(columns: Sequence[DesignColumn], x: Array) -> Array:
+    """Return points with levels at their middles, and inactive values at 0.5."""
     found = x.copy()
     for i, column in enumerate(columns):
         if column.kind != "continuous":
@@ -120,10 +130,10 @@ def placed(columns: Sequence[Column], x: Array) -> Array:
 
 
 class ChosenTrials:
-    """What the model of the trials says of each column.
+    """The importances of all columns by a model of the trials.
 
     Args:
-        factors: what was varied
+        factors: of the search
         values: of the trials
         seed: of everything random in it
     """
@@ -135,53 +145,59 @@ class ChosenTrials:
         self._response = Response(self._columns, values)
         self.notes = [HOW]
 
-    def rows(self, method: str) -> list[Row]:
+    def rows(self, method: str) -> list[Importance]:
         """Return the rows of a method, the most important parameter first."""
         place = METHODS.index(method)
         whole = 1.0
         if method == "ped-anova":  # its divergences are shares of their sum
-            whole = max(sum(float(told.values[place]) for told in self._told.values()), 1e-12)
+            whole = max(
+                sum(float(judged.values[place]) for judged in self._importances.values()), 1e-12
+            )
         rows = []
         for i, column in enumerate(self._columns):
             trials = int(self._trials[i])
-            told = self._told.get(i)
-            if told is None:
+            judged = self._importances.get(i)
+            if judged is None:
                 rows.append(unknown(method, column.name, trials))
                 continue
-            value, floor = told.values[place], told.floors[place]
-            low, high = interval(told.draws[:, place] / max(whole, 1e-12))
+            value, floor = judged.values[place], judged.floors[place]
+            low, high = percentile_interval(judged.draws[:, place] / max(whole, 1e-12))
             value, floor = share(value / max(whole, 1e-12)), share(floor / max(whole, 1e-12))
             low, high = min(low, value), max(high, value)
             noise = value <= floor
             rows.append(
-                Row(method, column.name, "parameter", value, low, high, floor, noise, trials)
+                Importance(method, column.name, "parameter", value, low, high, floor, noise, trials)
             )
         return sorted(rows, key=lambda row: -np.nan_to_num(row.importance, nan=-1.0))
 
     @cached_property
-    def _told(self) -> dict[int, Told]:
-        return {i: self.tell(i) for i, n in enumerate(self._trials) if n >= MIN_ACTIVE}
+    def _importances(self) -> dict[int, ModelImportance]:
+        return {i: self.importance(i) for i, n in enumerate(self._trials) if n >= MIN_ACTIVE}
 
     @cached_property
     def _all(self) -> Scales:
         return self._response.fit()
 
-    def tell(self, i: int) -> Told:
-        """Return what the model says of a column; as shares of all variance, but PED-ANOVA's."""
+    def importance(self, i: int) -> ModelImportance:
+        """Return a column's importances; shares of all variance, but for PED-ANOVA's."""
         rng = np.random.default_rng([self._seed, i])
         grid = Grid(self._columns, i, np.random.default_rng([self._seed, i, 1]))
         without = self._response.fit(self._all, without=i)
         both = without, self._all
-        silent = [Process(self._response, one.with_length(i, NEVER)) for one in both]
+        silent = [Process(self._response, scales.with_length(i, NEVER)) for scales in both]
         loud = [
-            Process(self._response, one.with_length(i, length))
+            Process(self._response, scales.with_length(i, length))
             for length in LENGTHS
-            for one in both
+            for scales in both
         ]
         y = self._values.y[:, None]
         sets = np.hstack([y, silent[0].imagine(y[:, 0], N_NULL, rng)])
         logs = np.vstack(
-            [one.likelihood(sets) - np.log(len(kind)) for kind in (silent, loud) for one in kind]
+            [
+                process.likelihood(sets) - np.log(len(kind))
+                for kind in (silent, loud)
+                for process in kind
+            ]
         )
         weights = np.exp(logs - logs.max(0))
         weights /= weights.sum(0)
@@ -202,11 +218,10 @@ class ChosenTrials:
                 values = mean[:, :1] + np.sqrt(scale[0]) * normal(
                     process.among(own) - cross @ process.p @ cross.T, count, rng
                 )
-                one = grid.importances(values, np.full(count, scale[0] * rest))
-                drawn.append(_shares(*one))
+                drawn.append(_shares(*grid.importances(values, np.full(count, scale[0] * rest))))
         drawn.append(np.zeros((counts[:2].sum(), 3)))
         floors = np.quantile(found[1:], LEVEL, axis=0)
-        return Told(found[0], floors, np.vstack(drawn))
+        return ModelImportance(found[0], floors, np.vstack(drawn))
 
 
 def _shares(importances: Array, total: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A search as a design: what its trials varied, and what came of them."""
+"""Design matrices: the hyperparameters that a search varied, and the values of its trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.analysis.importance.fanova import N_CELLS, Array, Column, Design
+from rltune.analysis.importance.fanova import N_CELLS, Array, Design, DesignColumn
 from rltune.analysis.importance.response import Values
 from rltune.common.formats import plural, score
 from rltune.common.reading import reading
@@ -29,13 +29,13 @@ MAX_BUDGETS = 4  # at which the values of trials are compared
 MAX_CHOSEN = 200  # trials that a model of chosen ones learns from: its time grows with their cube
 TENFOLD = 0.46  # how far a tenth of the budget is from all of it, where a whole range is 1
 POPULATION = "in a population a trial's value is not that of its hyperparameters alone"
-Row = Mapping[str, Any]
+TrialRow = Mapping[str, Any]
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
 
 @dataclass(frozen=True)
 class Factors:
-    """What was varied in a search, the seeds too.
+    """The factors of a search: its hyperparameters and its seeds.
 
     Attributes:
         design: the trials that count
@@ -43,7 +43,7 @@ class Factors:
             when they were drawn at random and ran the same budget
         seeds: scores of one configuration on several seeds each, one array per configuration
         per_trial: the part of a seed's variance that is left in a trial's value, a mean of seeds
-        notes: sentences on what was left out or is not known
+        notes: sentences on trials left out and on unknown shares
         why_not: why nothing can be said of such a search; empty when something can
     """
 
@@ -58,7 +58,7 @@ class Factors:
 def read_factors(run: RunReader, seed: int = 0) -> Factors:
     """Read the trials of a search.
 
-    Those that failed through their configuration count with the worst value that was seen. Those
+    Trials that failed through their configuration count with the worst value that was seen. Trials
     that failed otherwise are left out.
 
     Args:
@@ -72,48 +72,27 @@ def read_factors(run: RunReader, seed: int = 0) -> Factors:
 
 def factors_of(
     spec: Mapping[str, Any],
-    table: Sequence[Row],
+    table: Sequence[TrialRow],
     reports: Callable[[], Reports],
     seeds: Sequence[Array] = (),
     seed: int = 0,
 ) -> Factors:
-    """Return what was varied in a search; see `read_factors`.
+    """Return the factors of a search; see `read_factors`.
 
     Args:
         spec: of the search
         table: of the trials
-        reports: returns what the scheduler was told of each trial
+        reports: returns each trial's values at the scheduler's budgets
         seeds: scores of one configuration on several seeds each
         seed: of the values of inactive parameters
     """
     space = Space.from_dict(spec["space"])
-    notes: list[str] = []
     known = [row for row in table if _has_value(row)]
-    failed = [row for row in table if row["state"] == "FAIL"]
-    blamed = [row for row in failed if known and blames(str(row["reason"]))]
-    if blamed:
-        notes.append(
-            f"{plural(len(blamed), 'trial')} failed through their configuration and count with the "
-            "worst value that was seen."
-        )
-    if len(failed) > len(blamed):
-        notes.append(f"{plural(len(failed) - len(blamed), 'failed trial')} left out.")
+    usable, notes = _usable(space, known, [row for row in table if row["state"] == "FAIL"])
     worst = min((row["objective"] for row in known), default=0.0)
-    placed = [(row, _places(space, row)) for row in (*known, *blamed)]
-    usable = [(row, places) for row, places in placed if places is not None]
-    if len(usable) < len(placed):
-        left = plural(len(placed) - len(usable), "trial")
-        notes.append(f"{left} outside of the space left out.")
     every = [places for _, places in usable]
     columns = _columns(space, every)
-    shape = (len(usable), len(columns))
-    active = np.array([[c.name in p for c in columns] for p in every], dtype=np.bool_).reshape(
-        shape
-    )
-    x = np.random.default_rng(seed).random(shape)
-    for row, places in enumerate(every):
-        for i, column in enumerate(columns):
-            x[row, i] = places.get(column.name, x[row, i])
+    x, active = _matrix(columns, every, seed)
     y = np.array([row["objective"] if _has_value(row) else worst for row, _ in usable], dtype=float)
     chosen = None
     ends = [_budget(row) for row, _ in usable if _has_value(row)]
@@ -138,6 +117,40 @@ def factors_of(
     )
 
 
+def _usable(
+    space: Space, known: Sequence[TrialRow], failed: Sequence[TrialRow]
+) -> tuple[list[tuple[TrialRow, dict[str, float]]], list[str]]:
+    """Return the trials that count with their places in the space, and notes on the others."""
+    notes: list[str] = []
+    blamed = [row for row in failed if known and blames(str(row["reason"]))]
+    if blamed:
+        notes.append(
+            f"{plural(len(blamed), 'trial')} failed through their configuration and count with the "
+            "worst value that was seen."
+        )
+    if len(failed) > len(blamed):
+        notes.append(f"{plural(len(failed) - len(blamed), 'failed trial')} left out.")
+    placed = [(row, _places(space, row)) for row in (*known, *blamed)]
+    usable = [(row, places) for row, places in placed if places is not None]
+    if len(usable) < len(placed):
+        left = plural(len(placed) - len(usable), "trial")
+        notes.append(f"{left} outside of the space left out.")
+    return usable, notes
+
+
+def _matrix(
+    columns: Sequence[DesignColumn], trials: Sequence[Mapping[str, float]], seed: int
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Return places, random where inactive, and the active ones, both (trials, columns)."""
+    shape = (len(trials), len(columns))
+    active = np.array([[c.name in p for c in columns] for p in trials], dtype=np.bool_)
+    x = np.random.default_rng(seed).random(shape)
+    for row, places in enumerate(trials):
+        for i, column in enumerate(columns):
+            x[row, i] = places.get(column.name, x[row, i])
+    return x, active.reshape(shape)
+
+
 def _raised(y: Array, trial: NDArray[np.intp]) -> tuple[str, Array]:
     """Return the values with those far below all others at the fence, and a sentence on them."""
     fence = far_below(y)
@@ -156,11 +169,11 @@ def _is_chosen(spec: Mapping[str, Any], ends: Sequence[int]) -> bool:
 
 
 def _values(
-    x: Array, rows: Sequence[Row], reports: Reports, ends: Sequence[int], seed: int
+    x: Array, rows: Sequence[TrialRow], reports: Reports, ends: Sequence[int], seed: int
 ) -> Values:
     """Return the values at the budgets at which trials ended.
 
-    Who failed has the worst value at the next budget that it would have come to.
+    A failed trial has the worst value at the next budget that it would have reached.
     """
     counted = Counter(ends)
     often = [budget for budget, _ in counted.most_common(MAX_BUDGETS - 1)]
@@ -192,7 +205,7 @@ def _values(
 
 
 def _reports(run: RunReader) -> Reports:
-    """Return what the study knows of the trials; nothing where it is not there."""
+    """Return the study's values of the trials by env steps; empty without a study."""
     path = run.rundir.study_path
     if not path.exists():
         return {}
@@ -206,21 +219,21 @@ def _reports(run: RunReader) -> Reports:
         }
 
 
-def _has_value(row: Row) -> bool:
+def _has_value(row: TrialRow) -> bool:
     value = row["objective"]
     ended = row["state"] in ("COMPLETE", "PRUNED")
     return ended and value is not None and bool(np.isfinite(value))
 
 
-def _budget(row: Row) -> int:
+def _budget(row: TrialRow) -> int:
     for name in ("rung", "budget_reached"):
         if row[name] is not None and row[name] == row[name]:
             return int(row[name])
     return 0
 
 
-def _places(space: Space, row: Row) -> dict[str, float] | None:
-    """Return where in 0..1 the active parameters are; None: one of them is nowhere in its range.
+def _places(space: Space, row: TrialRow) -> dict[str, float] | None:
+    """Return the places of the active parameters in 0..1; None: one lies outside of its range.
 
     A number beyond the end of its range, as a start may have it, is at the end.
     """
@@ -260,7 +273,7 @@ def _value(dimension: Dimension, cell: Any) -> tuple[Any] | None:
     return (int(number) if dimension.kind in ("int", "pow2") else number,)
 
 
-def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[Column]:
+def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[DesignColumn]:
     """Return a column for each dimension that the trials varied."""
     varied = {
         name
@@ -268,7 +281,7 @@ def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[Column
         if len({places[name] for places in trials if name in places}) > 1
     }
     names = [name for name in space.dimensions if name in varied]
-    columns: dict[str, Column] = {}
+    columns: dict[str, DesignColumn] = {}
     for name in space.order:  # parents before children
         if name not in varied:
             continue
@@ -281,7 +294,7 @@ def _columns(space: Space, trials: Sequence[Mapping[str, float]]) -> list[Column
             for k, cells in {**columns[parent].when, names.index(parent): np.array(held)}.items():
                 when[k] = when[k] & cells if k in when else cells
         when = {k: cells for k, cells in when.items() if cells.any()}
-        columns[name] = Column(name, _edges(dimension), _kind(dimension), when)
+        columns[name] = DesignColumn(name, _edges(dimension), _kind(dimension), when)
     return [columns[name] for name in names]
 
 
@@ -312,15 +325,15 @@ def _edges(dimension: Dimension) -> Array:
         return np.linspace(0, 1, len(levels) + 1)
     internal, distribution = dimension.internal, make_distribution(dimension)
     between = [internal.low + internal.step * (i - 0.5) for i in range(1, len(levels))]
-    return np.array([0.0, *(to_unit(distribution, one) for one in between), 1.0])
+    return np.array([0.0, *(to_unit(distribution, value) for value in between), 1.0])
 
 
-def _seeds(run: RunReader, trials: Iterable[Row]) -> list[Array]:
+def _seeds(run: RunReader, trials: Iterable[TrialRow]) -> list[Array]:
     """Return the scores on several seeds: of the trials, or else of the tournament's finalists."""
     groups = [_list(row.get("seed_objectives")) for row in trials]
     if not any(len(group) > 1 for group in groups):
         ranking = (run.answer or {}).get("ranking") or []
-        groups = [list((one.get("scores") or {}).values()) for one in ranking]
+        groups = [list((entry.get("scores") or {}).values()) for entry in ranking]
     arrays = [np.array(group, dtype=np.float64) for group in groups]
     return [array[np.isfinite(array)] for array in arrays if np.isfinite(array).sum() > 1]
 

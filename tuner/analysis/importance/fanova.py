@@ -1,4 +1,4 @@
-"""How the variance of the trials' values splits among the columns of a design.
+"""Functional ANOVA: the variance of the trials' values, split among the columns of a design.
 
 Functional ANOVA on a random forest (Hutter et al., "An Efficient Approach for Assessing
 Hyperparameter Importance", ICML 2014). A forest pulls every effect towards zero, the weaker ones
@@ -34,7 +34,7 @@ N_REFERENCE = 2048  # points of the space that the model's variance is taken fro
 
 
 @dataclass(frozen=True)
-class Column:
+class DesignColumn:
     """One factor of the design on 0..1, where every stretch is as probable as it is long.
 
     Attributes:
@@ -98,7 +98,7 @@ class Design:
         active: shape (n, d)
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[DesignColumn]
     x: Array
     y: Array
     active: NDArray[np.bool_]
@@ -117,9 +117,9 @@ class Design:
         return np.asarray(column.waves[column.cells(self.x[:, i]), :most])
 
     def rarity(self, i: int, rows: NDArray[np.intp]) -> Array:
-        """Return how much rarer than at random values like a trial's are, shape (rows,).
+        """Return weights under which a column's values are uniform, shape (rows,).
 
-        A sampler that learns draws the same stretch of a range again and again.
+        A sampler that learns draws from the same part of a range again and again.
         """
         column = self.columns[i]
         centres = (column.edges[1:] + column.edges[:-1]) / 2
@@ -133,7 +133,7 @@ class Design:
 
 
 class Forest:
-    """A random forest on a design, what it says out of bag, and its leaves as boxes.
+    """A random forest on a design, its out-of-bag predictions, and its leaves as boxes.
 
     The trees are scikit-learn's, their trials are drawn here: a hundred small forests are grown,
     and scikit-learn's own takes longer to copy a tree's settings than to grow the tree.
@@ -162,7 +162,7 @@ class Forest:
         self.residuals = design.y - self.predicted
 
     def _out_of_bag(self, x: NDArray[np.float32]) -> Array:
-        """Return what the trees that have not seen a trial say of it.
+        """Return the trees' out-of-bag predictions.
 
         Args:
             x: the trials, perhaps several times with other values, shape (times * n, d)
@@ -175,7 +175,7 @@ class Forest:
         return np.asarray(said.sum(0) / self._count)
 
     def losses(self, i: int) -> Array:
-        """Return how much a trial's squared error grows when a column is shuffled, shape (n,).
+        """Return the growth of each trial's squared error when a column is shuffled, shape (n,).
 
         Out of bag, as in Breiman, "Random Forests" (Machine Learning 2001).
         """
@@ -257,7 +257,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Effect:
-    """The variance that a column, or a pair beyond its columns, gives to the values.
+    """The variance of the values that is due to a column, or to a pair beyond its columns.
 
     Attributes:
         variance: times the share of the trials in which the columns are active; without bias, and
@@ -280,7 +280,7 @@ class Effect:
         """Return the variance in other samples of the trials, shape (samples,).
 
         Args:
-            weights: how often each trial was drawn, divided by their number, shape (samples, n)
+            weights: counts of the trials in each sample, divided by n, shape (samples, n)
         """
         weights = weights[:, self.rows]
         share = np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)

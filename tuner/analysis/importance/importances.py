@@ -1,4 +1,4 @@
-"""Which hyperparameters mattered in a search, and which only look as if.
+"""Importances of a search's hyperparameters, with intervals and noise floors.
 
 A row per method and parameter: the importance, its 95 % interval, and the noise floor, the most
 that the same method finds where the parameter has no influence. docs/importances.md says what the
@@ -16,7 +16,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.errors import unknown as unknown_name
 from rltune.analysis.importance.chosen_trials import ChosenTrials
 from rltune.analysis.importance.design import Factors, read_factors
-from rltune.analysis.importance.rows import Row, unknown
+from rltune.analysis.importance.rows import Importance, unknown
 from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.common.formats import plural
 from rltune.runs.reader import RunReader, read_run
@@ -63,7 +63,7 @@ def importances(
         run: a run, its directory, its name or latest
         methods: of `METHODS`
         samples: of the bootstrap
-        seed: of everything random in it; the same search gives the same table
+        seed: of all random numbers; the same search gives the same table
 
     Raises:
         UserError: there is no such run, it is no search, or there is no such method.
@@ -80,10 +80,10 @@ def importances(
 def judge(
     factors: Factors, methods: Sequence[str] = METHODS, samples: int = 1000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the table of `importances` for what was varied."""
+    """Return the table of `importances` for these factors."""
     notes, design = list(factors.notes), factors.design
     why_not = factors.why_not or _why_not(factors)
-    rows: list[Row] = []
+    rows: list[Importance] = []
     if why_not:
         notes.append(f"Nothing is claimed: {why_not}.")
         trials = design.active.sum(axis=0).tolist()
@@ -115,7 +115,7 @@ def judge(
 
 
 def _why_not(factors: Factors) -> str:
-    """Return why nothing can be said; empty when something can."""
+    """Return the reason for which nothing can be said; empty when something can."""
     design = factors.design
     count = len(design.y)
     if not len(design.columns):
@@ -125,8 +125,8 @@ def _why_not(factors: Factors) -> str:
     return "all values are the same" if design.y.max() == design.y.min() else ""
 
 
-def needs(rows: Iterable[Row], trials: int) -> str:
-    """Say about how many trials it takes to find a small share; empty without an importance.
+def needs(rows: Iterable[Importance], trials: int) -> str:
+    """Return a sentence on the trials it takes to find a small share; empty without an importance.
 
     A floor falls as the number of trials grows. A parameter is above it in nine of ten searches
     when its share is twice the floor.

@@ -1,4 +1,4 @@
-"""PED-ANOVA: where in its range a hyperparameter has to be for the best values.
+"""PED-ANOVA: the distance of the best trials' hyperparameters from those of all trials.
 
 Watanabe et al., "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces" (IJCAI 2023), by Optuna's evaluator. Here a parameter is judged on the trials in which it
@@ -26,7 +26,7 @@ MIN_BEST = 15
 
 
 class Divergence:
-    """How far the best trials' values of a column lie from those of all its trials.
+    """The divergence of a column's values in the best trials from those in all trials.
 
     Args:
         design: the trials

@@ -1,7 +1,7 @@
 """A Gaussian process of the trials' values over the space and the budget.
 
-All values of a trial take part, not only its last: then the likelihood is right whoever chose the
-trials and whoever stopped them. A trial's luck stays with it, so its values have it in common; each
+All values of a trial take part, not only its last: then the likelihood is right whatever chose the
+trials and stopped them. A trial's luck stays with it, so its values have it in common; each
 budget has a mean of its own.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.analysis.importance.fanova import Array, Column
+from rltune.analysis.importance.fanova import Array, DesignColumn
 
 MAX_STEPS = 20  # of the optimiser of the length scales
 NEVER = np.inf  # the length scale of a column without influence
@@ -41,7 +41,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Scales:
-    """How a process varies.
+    """The scales of a Gaussian process: lengths, luck and noise.
 
     Attributes:
         lengths: of the columns and of the budget, shape (columns + 1,)
@@ -63,14 +63,14 @@ class Scales:
 
 
 class Response:
-    """The process and how it is fitted to values.
+    """The response surface: a Gaussian process, and its fit to the values.
 
     Args:
         columns: of the space
         values: of the trials
     """
 
-    def __init__(self, columns: Sequence[Column], values: Values) -> None:
+    def __init__(self, columns: Sequence[DesignColumn], values: Values) -> None:
         self.columns, self.values = columns, values
         _, rung = np.unique(values.budget, return_inverse=True)
         self.means = np.eye(int(rung.max()) + 1)[rung]

@@ -1,4 +1,4 @@
-"""A row of the table of importances."""
+"""Rows of the table of importances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIN_ACTIVE = 10  # trials that have a conditional parameter; fewer say nothing a
 
 
 @dataclass(frozen=True)
-class Row:
+class Importance:
     """A row of the table; see `importances`."""
 
     method: str
@@ -25,18 +25,18 @@ class Row:
     trials: int
 
 
-def unknown(method: str, parameter: str, trials: int) -> Row:
-    """Return the row of a parameter of which nothing can be said."""
+def unknown(method: str, parameter: str, trials: int) -> Importance:
+    """Return the row of a parameter whose importance is not known."""
     nan = float("nan")
-    return Row(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
+    return Importance(method, parameter, "parameter", nan, 0.0, 1.0, nan, True, trials)
 
 
-def interval(samples: Array) -> tuple[float, float]:
+def percentile_interval(samples: Array) -> tuple[float, float]:
     """Return the 95 % interval."""
     low, high = np.quantile(samples, [0.025, 0.975])
     return share(low), share(high)
 
 
 def share(value: float) -> float:
-    """Return it as a share: what came out below 0 or above 1 by chance is at the end."""
+    """Return the value as a share, clipped to 0..1."""
     return min(max(float(value), 0.0), 1.0)

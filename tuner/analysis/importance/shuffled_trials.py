@@ -1,7 +1,7 @@
-"""Importances of trials that were drawn at random, each with the same budget.
+"""Importances of trials that were drawn at random, with the shuffled parameters' as noise floors.
 
-Such values of a parameter can be shuffled among the trials: if it has no influence, that changes
-nothing. So the greatest importance that a method finds in 30 shuffles is its noise floor.
+All have the same budget. A parameter's values can be shuffled among such trials: if it has no
+influence, that changes nothing. So the greatest importance in 30 shuffles is its noise floor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import numpy as np
 from rltune.analysis.importance.design import Factors
 from rltune.analysis.importance.fanova import Array, Design, Effect, Forest, effect
 from rltune.analysis.importance.ped_anova import Divergence
-from rltune.analysis.importance.rows import MIN_ACTIVE, Row, interval, share, unknown
+from rltune.analysis.importance.rows import (
+    MIN_ACTIVE,
+    Importance,
+    percentile_interval,
+    share,
+    unknown,
+)
 
 SHUFFLES = 30  # a parameter without influence exceeds them all in 1 of 31 searches
 PED_SAMPLES = 100  # of its bootstrap at most; an evaluation takes milliseconds
@@ -43,7 +49,7 @@ class ShuffledTrials:
         some = max(count, 1)
         self._samples = rng.multinomial(count, np.full(some, 1 / some), samples) / some
 
-    def rows(self, method: str) -> Iterator[Row]:
+    def rows(self, method: str) -> Iterator[Importance]:
         """Return the rows of a method, the most important parameter first."""
         single = {
             "fanova": self._fanova,
@@ -64,12 +70,12 @@ class ShuffledTrials:
     def _trials(self, *columns: int) -> int:
         return int(self._design.active[:, list(columns)].all(axis=1).sum())
 
-    def _row(self, method: str, i: int, value: float, samples: Array, floor: float) -> Row:
-        low, high = interval(samples)
+    def _row(self, method: str, i: int, value: float, samples: Array, floor: float) -> Importance:
+        low, high = percentile_interval(samples)
         value, floor = share(value), share(floor)
         name = self._columns[i].name
         trials, noise = self._trials(i), value <= floor
-        return Row(method, name, "parameter", value, low, high, floor, noise, trials)
+        return Importance(method, name, "parameter", value, low, high, floor, noise, trials)
 
     # The methods
 
@@ -82,22 +88,22 @@ class ShuffledTrials:
         return own.variance / self._total, own.resampled(self._samples) / self._totals
 
     def plain(self, i: int) -> float:
-        """Return what the forest alone has: its marginal's share of its own variance."""
+        """Return the forest's own share: that of the column's marginal in the forest's variance."""
         products = self._effects[i].products
         return float((products**2).sum() * self._effects[i].share / self._forest.variance)
 
-    def _fanova(self, i: int) -> Row:
+    def _fanova(self, i: int) -> Importance:
         floor = max(shuffle.variance for shuffle in self._shuffled[i])
         return self._row("fanova", i, *self.fanova(i), floor / self._total)
 
-    def _permutation(self, i: int) -> Row:
+    def _permutation(self, i: int) -> Importance:
         # A loss is twice the variance that the model gives to the column and its interactions.
         losses, floor = self._losses[i], max(shuffle.loss for shuffle in self._shuffled[i])
         samples = self._samples @ losses / (2 * self._totals)
         value, floor = losses.mean() / (2 * self._total), floor / (2 * self._total)
         return self._row("permutation", i, value, samples, floor)
 
-    def _ped_anova(self, i: int) -> Row:
+    def _ped_anova(self, i: int) -> Importance:
         found, resampled, floors = self._divergences
         total = max(found.sum(), 1e-12)
         totals = np.maximum(resampled.sum(axis=1), 1e-12)
@@ -106,7 +112,7 @@ class ShuffledTrials:
         samples = samples - np.median(samples) + found[i] / total
         return self._row("ped-anova", i, found[i] / total, samples, floors[i] / total)
 
-    def _pairs(self) -> Iterator[Row]:
+    def _pairs(self) -> Iterator[Importance]:
         pairs = {pair: effect(self._forest, *pair) for pair in self._candidates}
         strongest = sorted(pairs, key=lambda pair: -pairs[pair].variance)[:N_PAIRS]
         for pair in strongest:
@@ -115,12 +121,14 @@ class ShuffledTrials:
             # The strongest were picked out of many, so the shuffles may pick theirs, too.
             shuffles = [shuffle.pair for i in pair for shuffle in self._shuffled[i]]
             floor = share(max(shuffles) / self._total)
-            low, high = interval(samples)
+            low, high = percentile_interval(samples)
             name = " x ".join(self._columns[i].name for i in pair)
             trials = self._trials(*pair)
-            yield Row("fanova", name, "pair", value, low, high, floor, value <= floor, trials)
+            yield Importance(
+                "fanova", name, "pair", value, low, high, floor, value <= floor, trials
+            )
 
-    def _seeds(self) -> Iterator[Row]:
+    def _seeds(self) -> Iterator[Importance]:
         groups, count = self._factors.seeds, len(self._factors.seeds)
         if not groups:
             self.notes.append("The seed's share is not known: no configuration had several seeds.")
@@ -134,11 +142,11 @@ class ShuffledTrials:
             picks = rng.integers(count, size=(len(self._samples), count))
             drawn = sums[picks].sum(axis=1) / freedom[picks].sum(axis=1)
         part, nan = self._factors.per_trial, float("nan")
-        low, high = interval(part * drawn / self._totals)
+        low, high = percentile_interval(part * drawn / self._totals)
         value = share(part * sums.sum() / freedom.sum() / self._total)
-        yield Row("fanova", "seed", "seed", value, low, high, nan, False, count)
+        yield Importance("fanova", "seed", "seed", value, low, high, nan, False, count)
 
-    # What they need, computed once
+    # What the methods share, computed once
 
     @cached_property
     def _forest(self) -> Forest:
@@ -177,7 +185,7 @@ class ShuffledTrials:
 
     @cached_property
     def _shuffled(self) -> list[list[_Shuffle]]:
-        """For each column, what the methods find in it when its values are shuffled.
+        """For each column, its importances in shuffles of its values.
 
         Columns of about equal importance are shuffled at once: the less important ones hardly miss
         each other, and the floor of the others is a little higher for it.
@@ -192,8 +200,8 @@ class ShuffledTrials:
                     partners = [set(pair) for pair in self._candidates if i in pair]
                     pairs = [effect(forest, *sorted(pair)).variance for pair in partners]
                     loss = float(forest.losses(i).mean())
-                    one = _Shuffle(effect(forest, i).variance, loss, max(pairs, default=0.0))
-                    found[i].append(one)
+                    shuffle = _Shuffle(effect(forest, i).variance, loss, max(pairs, default=0.0))
+                    found[i].append(shuffle)
         return found
 
     def _blocks(self) -> Iterator[list[int]]:
@@ -211,23 +219,23 @@ class ShuffledTrials:
         usable = [i for i in self.numbers if self._trials(i) >= MIN_ACTIVE]
         size = min(PED_SAMPLES, len(self._samples))
 
-        def of(one: Design, samples: Any) -> Array:
+        def of(trials: Design, samples: Any) -> Array:
             found = np.zeros((len(samples), len(self.numbers)))
             for i in usable:
-                own = Divergence(one, i)
+                own = Divergence(trials, i)
                 found[:, i] = [own.of(drawn) for drawn in samples]
             return found
 
         each_once = np.arange(count)[None]
         drawn = of(design, np.vstack([each_once, rng.integers(count, size=(size, count))]))
         shuffles = [design.shuffled(self.numbers, rng) for _ in range(SHUFFLES)]
-        floors = np.max([of(one, each_once)[0] for one in shuffles], axis=0)
+        floors = np.max([of(shuffle, each_once)[0] for shuffle in shuffles], axis=0)
         return drawn[0], drawn[1:], floors
 
 
 @dataclass(frozen=True)
 class _Shuffle:
-    """What is found in a shuffled column: variance, loss, and the variance of its best pair."""
+    """The importances of a shuffled column: variance, loss, and the variance of its best pair."""
 
     variance: float
     loss: float

@@ -1,4 +1,4 @@
-"""Prints what mattered in a search, for people."""
+"""Importances in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rltune.common.formats import plural
-from rltune.common.terminal import WIDEST
+from rltune.common.terminal import Sheet, make_console
 from rltune.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def show_importances(
     run: RunReader, frame: pd.DataFrame, *, plain: bool = False, console: Console | None = None
 ) -> None:
     """Print the table of `importances.importances`; ``plain`` without colours."""
-    console = console or Console(color_system=None if plain else "auto", highlight=False)
-    console.width = min(console.width, WIDEST)
+    console = console or make_console(plain)
+    sheet = Sheet(console)
     spec = run.spec
     console.print(
         Text.assemble(
@@ -47,26 +47,21 @@ def show_importances(
     claimed = frame["importance"].notna().any()
     for method in dict.fromkeys(frame["method"]) if claimed else ():
         rows = frame[frame["method"] == method]
-        _section(console, NAMES[method], MEANINGS[method])
+        sheet.section(NAMES[method], MEANINGS[method])
         _rows(console, rows[rows["kind"] == "parameter"].to_dict("records"), interval)
         for kind, title in (("pair", "Pairs"), ("seed", "Seeds")):
             more = rows[rows["kind"] == kind].to_dict("records")
             if more:
                 note = "beyond what the two make alone" if kind == "pair" else "the luck of a seed"
-                _section(console, title, note)
+                sheet.section(title, note)
                 _rows(console, more, interval)
     if frame.attrs["notes"]:
         console.print()
     for note in frame.attrs["notes"]:
         console.print(Text(f"! {note}", "yellow"))
-    _section(console, "Files", f"in {os.path.relpath(run.path)}")
+    sheet.section("Files", f"in {os.path.relpath(run.path)}")
     for name in ("report/importances.parquet", "report/importances.csv"):
         console.print(f"  {name}")
-
-
-def _section(console: Console, name: str, note: str) -> None:
-    console.print()
-    console.print(Text.assemble((name, "bold"), (f"   {note}", "dim")))
 
 
 def _rows(console: Console, rows: Sequence[dict[Any, Any]], interval: str) -> None:

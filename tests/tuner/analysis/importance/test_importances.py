@@ -20,9 +20,9 @@ import yaml
 from rich.console import Console
 from rltune.agents.errors import UserError
 from rltune.analysis.importance.design import read_factors
-from rltune.analysis.importance.fanova import Column, Design, Forest, effect
+from rltune.analysis.importance.fanova import Design, DesignColumn, Forest, effect
 from rltune.analysis.importance.importances import COLUMNS, MIN_TRIALS, needs
-from rltune.analysis.importance.rows import Row, interval
+from rltune.analysis.importance.rows import Importance, percentile_interval
 from rltune.analysis.importance.shuffled_trials import ShuffledTrials
 from rltune.analysis.importance.text import show_importances
 from rltune.cli import main
@@ -116,7 +116,7 @@ def test_the_same_search_gives_the_same_table(linear: tuple[Run, pd.DataFrame]) 
 def test_intervals_hold_the_true_indices_of_the_ishigami_function() -> None:
     first, second = 0.5 * (1 + 0.1 * math.pi**4 / 5) ** 2, 49 / 8
     truth = np.array([first, second, 0, 0]) / (first + second + 0.01 * math.pi**8 * 8 / 225)
-    columns = tuple(Column(name, np.linspace(0, 1, 65)) for name in "abcd")
+    columns = tuple(DesignColumn(name, np.linspace(0, 1, 65)) for name in "abcd")
     held, shares, forests = [], [], []
     for seed in range(12):
         x = np.random.default_rng(seed).random((100, 4))
@@ -124,7 +124,7 @@ def test_intervals_hold_the_true_indices_of_the_ishigami_function() -> None:
         y = np.sin(a) + 7 * np.sin(b) ** 2 + 0.1 * c**4 * np.sin(a)
         analysis = analyse(Design(columns, x, y, np.ones_like(x, dtype=np.bool_)), seed)
         found = [analysis.fanova(i) for i in range(4)]
-        ends = [interval(samples) for _, samples in found]
+        ends = [percentile_interval(samples) for _, samples in found]
         held += [low <= one <= high for (low, high), one in zip(ends, truth, strict=True)]
         shares.append([share for share, _ in found])
         forests.append([analysis.plain(i) for i in range(4)])
@@ -142,7 +142,7 @@ def analyse(design: Design, seed: int) -> ShuffledTrials:
 
 def test_a_pair_that_matters_only_together_is_found() -> None:
     """Neither has an effect alone; a dummy's pairs stay below their floors."""
-    columns = tuple(Column(name, np.linspace(0, 1, 65)) for name in ("a", "b", "dummy"))
+    columns = tuple(DesignColumn(name, np.linspace(0, 1, 65)) for name in ("a", "b", "dummy"))
     rng = np.random.default_rng(1)
     x = rng.random((150, 3))
     y = 4 * (x[:, 0] - 0.5) * (x[:, 1] - 0.5) + 0.1 * rng.normal(size=150)
@@ -159,7 +159,10 @@ def test_the_marginal_of_the_forest_is_exact() -> None:
     """The boxes give what brute force on a fine grid of the space gives."""
     rng = np.random.default_rng(0)
     x = rng.random((60, 2))
-    columns = (Column("a", np.linspace(0, 1, 65)), Column("b", np.array([0, 0.25, 1]), "levels"))
+    columns = (
+        DesignColumn("a", np.linspace(0, 1, 65)),
+        DesignColumn("b", np.array([0, 0.25, 1]), "levels"),
+    )
     forest = Forest(Design(columns, x, x[:, 0] * x[:, 1], np.ones_like(x, dtype=np.bool_)), 0)
     grid = (np.arange(640) + 0.5) / 640
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
@@ -173,7 +176,7 @@ def test_the_marginal_of_the_forest_is_exact() -> None:
 
 def test_dummies_are_noise() -> None:
     """30 shuffles: a dummy is above its floor in one of 31 searches."""
-    columns = tuple(Column(f"x{i}", np.linspace(0, 1, 65)) for i in range(5))
+    columns = tuple(DesignColumn(f"x{i}", np.linspace(0, 1, 65)) for i in range(5))
     above = []
     for seed in range(2):
         rng = np.random.default_rng(seed)
@@ -261,7 +264,7 @@ def test_the_screen_cuts_no_name(linear: tuple[Run, pd.DataFrame]) -> None:
 
 def test_the_table_says_how_many_trials_it_takes(linear: tuple[Run, pd.DataFrame]) -> None:
     """Floors fall as trials grow in number: a share of 5 % takes as many times more."""
-    row = Row("fanova", "x", "parameter", 0.02, 0.0, 0.1, 0.1, True, 60)
+    row = Importance("fanova", "x", "parameter", 0.02, 0.0, 0.1, 0.1, True, 60)
     assert needs([row], 60) == (
         "60 trials can't tell which parameters matter. With 60 trials, a share of about 20 % is "
         "found nine times in ten; for one of 5 % it takes about 240."
@@ -373,7 +376,7 @@ def test_mistakes_are_one_sentence(
 def test_shuffling_keeps_the_inactive_ones_where_they_are() -> None:
     x = np.random.default_rng(0).random((50, 1))
     active = x > 0.5
-    design = Design((Column("a", np.linspace(0, 1, 65)),), x, x[:, 0], active)
+    design = Design((DesignColumn("a", np.linspace(0, 1, 65)),), x, x[:, 0], active)
     shuffled = design.shuffled([0], np.random.default_rng(0))
     assert (shuffled.x[~active[:, 0]] == x[~active[:, 0]]).all()
     assert (shuffled.x[active[:, 0]] != x[active[:, 0]]).any()
@@ -381,7 +384,7 @@ def test_shuffling_keeps_the_inactive_ones_where_they_are() -> None:
 
 
 def test_effects_are_without_bias_when_nothing_matters() -> None:
-    columns = tuple(Column(f"x{i}", np.linspace(0, 1, 65)) for i in range(3))
+    columns = tuple(DesignColumn(f"x{i}", np.linspace(0, 1, 65)) for i in range(3))
     shares = []
     for seed in range(15):
         rng = np.random.default_rng(seed)

@@ -1,0 +1,61 @@
+"""Jobs in a worker: which configuration they train with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rltune.execution import trainable
+from rltune.execution.messages import TASK
+from rltune.execution.trainable import AgentTrainable
+from searching import POPULATION
+from serial import Serial
+
+
+def make_task(folder: Path) -> Any:
+    options = {name: value for name, value in POPULATION.items() if name != "name"}
+    return Serial(folder, **options).driver.next_job()
+
+
+def test_a_job_goes_on_from_a_checkpoint_with_its_own_configuration(
+    tmp_path: Path, toy: None
+) -> None:
+    task = make_task(tmp_path)
+    job = AgentTrainable({TASK: task})
+    job.step()
+    job.cleanup()
+    rate = task["config"]["rate"] / 2
+    new = {**task, "since": task["points"][0], "config": {**task["config"], "rate": rate}}
+    job = AgentTrainable({TASK: new})
+    job.step()
+    assert job.agent is not None
+    assert job.agent.env_steps == task["points"][1]
+    assert job.agent.config.rate == rate
+    job.cleanup()
+
+
+def test_a_job_with_changes_follows_them(tmp_path: Path, toy: None) -> None:
+    task = make_task(tmp_path)
+    rate = task["config"]["rate"] / 2
+    changes = [{"env_steps": task["points"][0], "config": {"rate": rate}}]
+    job = AgentTrainable({TASK: {**task, "changes": changes}})
+    for wanted in (task["config"]["rate"], rate, rate):
+        job.step()
+        assert job.agent is not None
+        assert job.agent.config.rate == wanted
+    job.cleanup()
+
+
+def test_a_job_without_changes_compares_no_configurations(
+    tmp_path: Path, toy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise AssertionError
+
+    task = make_task(tmp_path)
+    monkeypatch.setattr(trainable, "with_config", fail)
+    job = AgentTrainable({TASK: task})
+    job.step()
+    job.step()
+    job.cleanup()
