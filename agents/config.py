@@ -461,6 +461,27 @@ def make_config(config_class: type[C], values: Mapping[str, object], where: str 
     )
 
 
+def changed_config(config: C, values: Mapping[str, object]) -> C:
+    """Build the configuration with which a training that has begun goes on.
+
+    Args:
+        config: the one so far
+        values: hyperparameters by name; absent ones have their defaults
+
+    Raises:
+        UserError: as `make_config`; or a hyperparameter that a training keeps would change.
+    """
+    made = make_config(type(config), values)
+    old, new = config_dict(config), config_dict(made)
+    for name, known in hyperparameters(type(made)).items():
+        if not known.mutable and new[name] != old[name]:
+            raise UserError(
+                f"{name} is {old[name]}, and a training that has begun can't change it to "
+                f"{new[name]}"
+            )
+    return made
+
+
 def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
     """Turn ``value`` into the hyperparameter's type and check that it is allowed.
 

@@ -179,7 +179,7 @@ def _place_in_environment(frames: list[tuple[str, str]]) -> str:
     ours = [i for i, (file, _) in enumerate(frames) if _is_rltune(Path(file))]
     if not ours or ours[-1] == len(frames) - 1:
         return ""
-    if Path(frames[ours[-1]][0]).name not in ("make_env.py", "vectorization.py"):
+    if Path(frames[ours[-1]][0]).resolve().parent.name != "envs":
         return ""
     file, line = frames[-1]
     return f"the environment's {Path(file).name}, line {line}"

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.on_policy import Policy, Rollout, whole_sequences
+from rltune.agents.algorithms.on_policy import Rollout, RolloutPolicy, whole_sequences
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces, with_states
 from torch import Tensor, nn
 
@@ -101,7 +100,7 @@ class A2C(Algorithm[A2CConfig]):
         self.state_size = 2 * config.lstm_size
         self.sequence_length = whole_sequences(config)
         self.update_every = config.n_steps * spaces.n_envs
-        self.policy = Policy(config, spaces, seed, self.generator)
+        self.policy = RolloutPolicy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
         self.scalars = Scalars(
@@ -136,7 +135,7 @@ class A2C(Algorithm[A2CConfig]):
         batch = rollout.normalised(eps) if self.config.normalize_advantage else rollout
         if self.state_size:
             batch = batch.sequences(self.spaces.n_envs, self.sequence_length).flat()
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
 
         loss, metrics = a2c_loss(self.nets, batch, self.scalars)
         norm = self.learner.step(loss, learning_rate)

@@ -16,7 +16,7 @@ from torch import Tensor
 LARGE = 8192  # transitions that are drawn at once
 
 
-class Lesson(NamedTuple):
+class TDBatch(NamedTuple):
     """What is to be learned about some transitions; the first axis of every tensor is the batch."""
 
     obs: Tensor
@@ -26,9 +26,9 @@ class Lesson(NamedTuple):
     slot: Tensor | None = None  # where a prioritised memory keeps them
     noise: Tensor | None = None  # of the noisy layers: (n_noise,), or one a row
 
-    def rows(self, rows: slice) -> Lesson:
+    def rows(self, rows: slice) -> TDBatch:
         """Return some of the rows; weight, slot and noise are none."""
-        return Lesson(self.obs[rows], self.action[rows], self.target[rows])
+        return TDBatch(self.obs[rows], self.action[rows], self.target[rows])
 
 
 def pick(outputs: Tensor, action: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def pick(outputs: Tensor, action: Tensor) -> Tensor:
     return outputs.gather(1, index).squeeze(1)
 
 
-class Lessons:
+class TDTargets:
     """Draws minibatches, and says what is to be learned from them.
 
     Args:
@@ -54,7 +54,7 @@ class Lessons:
         self.burn_in = config.burn_in if config.lstm_size else 0
         self.is_image = nets.parts.has_images
 
-    def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[Lesson]:
+    def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[TDBatch]:
         """Yield ``n`` minibatches.
 
         Args:
@@ -77,13 +77,13 @@ class Lessons:
         for first in range(0, n, at_once):
             rows = size * min(at_once, n - first)
             drawn = memory.sample(rows, self.generator)
-            lesson = self.of(drawn) if alike else None
+            shared = self.of(drawn) if alike else None
             for i in range(0, rows, size):
                 part = slice(i, i + size)
-                yield lesson.rows(part) if lesson else self.of(drawn.rows(part))
+                yield shared.rows(part) if shared else self.of(drawn.rows(part))
 
     @torch.no_grad()
-    def of(self, batch: Batch) -> Lesson:
+    def of(self, batch: Batch) -> TDBatch:
         """Return what is to be learned from some transitions, as the target network sees it."""
         burn_in, target, nets = self.burn_in, self.target, self.nets
         # Independent noise for learning, valuing and choosing, as the paper has it.
@@ -97,4 +97,4 @@ class Lessons:
         reward = self.config.reward_scale * batch.reward
         wanted = nets.returns.target(reward, batch.discount, pick(outputs, best))
         obs = nets.warm_up(batch.obs, burn_in)
-        return Lesson(obs, batch.action, wanted, batch.weight, batch.slot, learning)
+        return TDBatch(obs, batch.action, wanted, batch.weight, batch.slot, learning)

@@ -66,7 +66,7 @@ class Rollout(NamedTuple):
         return float(torch.where(variance > 0, 1 - residual / variance, 0.0))
 
 
-class Policy:
+class RolloutPolicy:
     """An actor-critic network that acts, and looks back on what it did.
 
     Acting needs the actor alone; values, log-probabilities and advantages come from one batched
@@ -102,9 +102,9 @@ class Policy:
     @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        seen = self.tensor(obs)
-        latent = self.nets.actor.torso(self.nets.read(seen))
-        params = self.nets.parts.allow(self.nets.actor.params(latent), seen)
+        inputs = self.tensor(obs)
+        latent = self.nets.actor.torso(self.nets.read(inputs))
+        params = self.nets.parts.allow(self.nets.actor.params(latent), inputs)
         if not explore:
             action = self.distribution.mode(params)
         elif self.config.use_sde and self.nets.actor.std == "sde":

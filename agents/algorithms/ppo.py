@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.on_policy import Policy, Rollout, whole_sequences
+from rltune.agents.algorithms.on_policy import Rollout, RolloutPolicy, whole_sequences
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
@@ -113,7 +113,7 @@ class PPO(Algorithm[PPOConfig]):
         self.state_size = 2 * config.lstm_size
         self.sequence_length = whole_sequences(config)
         self.update_every = config.n_steps * spaces.n_envs
-        self.policy = Policy(config, spaces, seed, self.generator)
+        self.policy = RolloutPolicy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
 
@@ -140,7 +140,7 @@ class PPO(Algorithm[PPOConfig]):
         self.policy.begin_rollout()
         if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
             return {}
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
         scalars = self._scalars(progress)
 
         history: list[dict[str, Tensor]] = []

@@ -22,7 +22,7 @@ from rltune.agents.envs.make import Env, build, find_spec, is_atari, is_own, spl
 from rltune.agents.envs.masks import KEY, refuse_masks
 from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
-from rltune.agents.spaces import as_seen
+from rltune.agents.spaces import as_model_input
 
 Array = npt.NDArray[Any]
 VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
@@ -97,7 +97,7 @@ class _Sync(Backend):
         self._name = env
         self._envs = [one for one, _ in made]
         self.time_limit = made[0][1]
-        self.observation_space = as_seen(self._envs[0].observation_space)
+        self.observation_space = as_model_input(self._envs[0].observation_space)
         self.action_space = self._envs[0].action_space
         self._shape = self.observation_space.shape
         self._atari = bool(options.get("atari"))
@@ -199,7 +199,7 @@ class _Async(Backend):
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
         self._name = env
         probe, self.time_limit = build(env, **options)
-        self.observation_space = as_seen(probe.observation_space)
+        self.observation_space = as_model_input(probe.observation_space)
         self.action_space = probe.action_space
         probe.close()  # type: ignore[no-untyped-call]
         self._envs: Any = gymnasium.vector.AsyncVectorEnv(
@@ -259,7 +259,7 @@ class _Native(Backend):
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
         self._name = env
         self._envs = self._make(n_envs, env, options)
-        self.observation_space = as_seen(self._envs.single_observation_space)
+        self.observation_space = as_model_input(self._envs.single_observation_space)
         self.action_space = self._envs.single_action_space
         self._same_step = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         self._fire = fire_action(env) if options.get("atari") else None
@@ -284,7 +284,7 @@ class _Native(Backend):
 
     def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
         if self._same_step:
-            obs[which] = self._seen[which]
+            obs[which] = self._next_obs[which]
 
     def step(self, actions: Array) -> Step:
         if self._fire is not None and self._fires.any():
@@ -298,7 +298,7 @@ class _Native(Backend):
         if self._fire is not None:
             self._fires = life_lost & ~ended
         if self._same_step:
-            self._seen = obs
+            self._next_obs = obs
             if ended.any():
                 obs = obs.copy()
                 obs[ended] = np.stack(list(info["final_obs"][ended]))

@@ -25,7 +25,7 @@ from rltune.agents.envs.masks import Masked, mask_to_info, offers_masks
 from rltune.agents.envs.wrappers import take_wrappers, wrapped
 from rltune.agents.errors import UserError
 from rltune.agents.images import Layout, image_layout, with_images
-from rltune.agents.spaces import as_seen
+from rltune.agents.spaces import as_model_input
 from rltune.agents.user_code import check_single_agent, factory, import_module
 
 Env = gymnasium.Env[Any, Any]
@@ -140,7 +140,7 @@ def as_shown(
     frames = frame_stack_of(env, frame_stack, atari)
     made = _with_layout(env, unmasked, frames, small_images)
     if is_masked:
-        made = Masked(env, made, as_seen(made.observation_space))
+        made = Masked(env, made, as_model_input(made.observation_space))
     return made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
-from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.loop.agent import Agent
 from rltune.agents.loop.results import Evaluation
 from rltune.agents.user_files import file_of_user
@@ -124,13 +124,13 @@ def _drawing(env: str) -> Iterator[None]:
 def _play_episode(
     agent: Agent, envs: Envs, sinks: list[Sink], every_nth: int, delay: float | None
 ) -> tuple[float, int]:
-    recall = Recall(agent.algorithm)
-    seen = recall.first(agent.normalised(envs.reset()))
+    acting = RecurrentActing(agent.algorithm)
+    inputs = acting.first(agent.normalised(envs.reset()))
     _show(agent, envs, sinks)
     length = 0
     while True:
-        step = envs.step(recall.act(seen, explore=False))
-        seen = recall.seen(agent.normalised(step.obs), step.terminated | step.truncated)
+        step = envs.step(acting.act(inputs, explore=False))
+        inputs = acting.inputs(agent.normalised(step.obs), step.terminated | step.truncated)
         length += 1
         # The last picture shows how it ended.
         if length % every_nth == 0 or step.episodes:

@@ -45,7 +45,7 @@ class MixedRows:
 
     Args:
         rows: how many there are, and of how many environments
-        size: numbers of one observation, and of what is seen beside it
+        size: numbers of one row: an observation, and what an `AugmentedBox` has behind it
         pixels: where in them the pixels lie
     """
 
@@ -54,6 +54,11 @@ class MixedRows:
         self._where = pixels
         self.pixels = np.zeros((*rows, pixels.stop - pixels.start), np.uint8)
         self.frames = np.zeros((*rows, size - self.pixels.shape[-1]), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays."""
+        return self.pixels.nbytes + self.frames.nbytes
 
     def put(self, row: int, obs: Array) -> None:
         """Store the observations (n_envs, size) of a row."""

@@ -90,14 +90,14 @@ class Critics(Reader):
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Return (n_critics, batch, n_values)."""
-        seen = self._seen(obs, action)
-        return torch.stack([network(seen) for network in self.networks])
+        inputs = self._inputs(obs, action)
+        return torch.stack([network(inputs) for network in self.networks])
 
     def first(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Return the values of the first critic alone: (batch, n_values)."""
-        values: Tensor = self.networks[0](self._seen(obs, action))
+        values: Tensor = self.networks[0](self._inputs(obs, action))
         return values
 
-    def _seen(self, obs: Tensor, action: Tensor | None) -> Tensor:
+    def _inputs(self, obs: Tensor, action: Tensor | None) -> Tensor:
         features = self.read(obs)
         return features if action is None else torch.cat([features, action], 1)
