@@ -22,10 +22,10 @@ from rltune.agents.hyperparameters import hp as hp
 from rltune.agents.hyperparameters import prefix
 from rltune.agents.model_files import Model, read_model
 
-# What no machine holds is said at once: an environment and a layer take time to make.
+# Larger numbers are refused at once: no machine holds them, and making them takes time.
 MOST_ENVS = 65_536
 WIDEST = 16_384
-# What a model file says in their stead.
+# A model file takes the place of these.
 NETWORK_FIELDS = (
     "net_arch",
     "activation",
@@ -38,7 +38,7 @@ NETWORK_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """What every agent has."""
+    """The hyperparameters that every agent has."""
 
     n_envs: int = hp(
         8,
@@ -156,7 +156,7 @@ class AgentConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(AgentConfig):
-    """What the agents have that learn from fresh rollouts."""
+    """The hyperparameters of agents that learn from fresh rollouts."""
 
     # On for these agents: without it Pendulum is not learned at all, and Acrobot not always.
     normalize_observations: bool = hp(
@@ -198,7 +198,7 @@ class OnPolicyConfig(AgentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(AgentConfig):
-    """What the agents have that learn from replayed transitions."""
+    """The hyperparameters of agents that learn from replayed transitions."""
 
     n_envs: int = hp(
         1,

@@ -15,7 +15,7 @@ from rltune.agents.schedules import EXAMPLES, is_schedule, parse_schedule
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """What is known about one hyperparameter.
+    """The declaration of one hyperparameter.
 
     ``low`` and ``high`` bound the range worth searching, ``minimum`` and ``maximum`` the valid one.
     ``schedule`` says that a schedule (`rltune.agents.schedules`) is accepted beside a number. What
@@ -103,7 +103,7 @@ def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
 
 
 def prefix(where: str) -> str:
-    """Return what an error at this place begins with."""
+    """Return the beginning of an error at this place."""
     return f"{where}: " if where else ""
 
 

@@ -1,8 +1,8 @@
-"""What an algorithm sees where an observation is not all: parts of one flat vector.
+"""Spaces: what an environment shows and takes, and augmented observations.
 
-Behind the observation stands a bit for each action that says whether it is allowed, and then the
-state of recurrent networks. So memories, final observations and checkpoints need not know of masks
-and states, and a successor brings its own.
+An augmented observation is one flat vector: the observation, a bit for each action that says
+whether it is allowed (the action mask), and the state of recurrent networks. So memories, final
+observations and checkpoints need not know of masks and states, and a successor brings its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Mixed(spaces.Box):
 
 
 class AugmentedBox(spaces.Box):
-    """The space of such vectors.
+    """The space of augmented observations.
 
     Attributes:
         inner: the space of the observation alone
@@ -119,7 +119,7 @@ class Parts:
         return inputs[..., : self._size].reshape(-1, *self.shape)
 
     def mask(self, inputs: Tensor) -> Tensor:
-        """Return which actions are allowed: bool (batch, n_mask)."""
+        """Return the action mask, True for allowed actions: bool (batch, n_mask)."""
         return inputs[..., self._size : self._size + self.n_mask].reshape(-1, self.n_mask) > 0
 
     def allow(self, values: Tensor, inputs: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class Parts:
         return torch.where(self.mask(inputs), values, FORBIDDEN) if self.n_mask else values
 
     def begins(self, inputs: Tensor) -> Tensor:
-        """Return whether the state is to be taken from here: bool (..., 1)."""
+        """Return True where an episode begins, and the state stored here counts: bool (..., 1)."""
         return inputs[..., self.flag : self.flag + 1] > 0
 
     def state(self, inputs: Tensor, which: int) -> Tensor:

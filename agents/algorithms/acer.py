@@ -68,7 +68,7 @@ def retrace(batch: ACERBatch, rho: Tensor, q: Tensor, value: Tensor, gamma: Tens
 
 
 def within_trust_region(gradient: Tensor, k: Tensor, delta: Tensor) -> Tensor:
-    """Return what is closest to ``gradient`` and raises the divergence by ``delta`` at most.
+    """Return the vector closest to ``gradient`` that raises the divergence by ``delta`` at most.
 
     Equation 12; ``k`` is the gradient of the divergence. The last axis is the policy's statistics.
     """

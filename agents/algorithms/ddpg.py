@@ -91,7 +91,7 @@ class DDPGNets(nn.Module):
         self.target_actor, self.target_critics = targets
 
     def next_action(self, batch: DDPGBatch, hp: Scalars) -> Tensor:
-        """Return what the target actor does next, with clipped noise where there is one."""
+        """Return the target actor's next actions, with clipped noise where there is one."""
         action: Tensor = self.target_actor(batch.next_obs)
         if batch.noise is None or hp.target_policy_noise is None or hp.target_noise_clip is None:
             return action
@@ -101,7 +101,7 @@ class DDPGNets(nn.Module):
 
 
 def critic_loss(nets: DDPGNets, batch: DDPGBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return how wrong the critics are, summed over them; the smallest target counts."""
+    """Return the loss of the TD errors, summed over the critics; the smallest target counts."""
     with torch.no_grad():
         next_q = nets.target_critics(batch.next_obs, nets.next_action(batch, hp)).amin(0)
         reward = hp.reward_scale * batch.reward.unsqueeze(1)
@@ -112,7 +112,7 @@ def critic_loss(nets: DDPGNets, batch: DDPGBatch, hp: Scalars) -> tuple[Tensor, 
 
 
 def actor_loss(nets: DDPGNets, batch: DDPGBatch, _hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the negative value of what the actor does, by the first critic."""
+    """Return the negative value of the actor's actions, by the first critic."""
     loss = -nets.critics.first(batch.obs, nets.actor(batch.obs)).mean()
     return loss, {"actor_loss": loss.detach()}
 

@@ -34,7 +34,7 @@ class Scalars(NamedTuple):
 
 
 def dqn_loss(nets: nn.Module, batch: TDBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the mean loss of what the networks say about the actions that were taken.
+    """Return the mean loss of the predictions for the actions that were taken.
 
     Beside 0-d metrics there are the rows' ``errors``, by which a prioritised memory draws them.
     """

@@ -1,4 +1,4 @@
-"""What DQN learns from: minibatches of a memory, with the target network's view of them."""
+"""TD targets of DQN: minibatches of a memory, valued by the target network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = 8192  # transitions that are drawn at once
 
 
 class TDBatch(NamedTuple):
-    """What is to be learned about some transitions; the first axis of every tensor is the batch."""
+    """A minibatch with its TD targets; the first axis of every tensor is the batch."""
 
     obs: Tensor
     action: Tensor
@@ -32,13 +32,13 @@ class TDBatch(NamedTuple):
 
 
 def pick(outputs: Tensor, action: Tensor) -> Tensor:
-    """Return what ``outputs`` (batch, n_actions, n_outputs) say about one action of each row."""
+    """Return the ``outputs`` (batch, n_actions, n_outputs) of one action of each row."""
     index = action[:, None, None].expand(-1, 1, outputs.shape[-1])
     return outputs.gather(1, index).squeeze(1)
 
 
 class TDTargets:
-    """Draws minibatches, and says what is to be learned from them.
+    """Draws minibatches and computes their TD targets.
 
     Args:
         nets: what learns
@@ -84,7 +84,7 @@ class TDTargets:
 
     @torch.no_grad()
     def of(self, batch: Batch) -> TDBatch:
-        """Return what is to be learned from some transitions, as the target network sees it."""
+        """Return some transitions with their TD targets."""
         burn_in, target, nets = self.burn_in, self.target, self.nets
         # Independent noise for learning, valuing and choosing, as the paper has it.
         noise = nets.draw_noise(self.generator, 3)

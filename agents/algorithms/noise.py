@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class ActionNoise(Protocol):
-    """What is added to actions between -1 and 1."""
+    """Noise that is added to actions between -1 and 1."""
 
     def draw(self, n_envs: int, generator: torch.Generator) -> Tensor:
         """Return the next noise of every environment: (n_envs, size)."""
@@ -24,7 +24,7 @@ class ActionNoise(Protocol):
         """Begin anew, with any number of environments."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next noise depends on, the generator aside."""
+        """Return the state that the next noise depends on, the generator aside."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""

@@ -56,7 +56,7 @@ class SACNets(nn.Module):
 
 
 def critic_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return half of how wrong the critics are, summed over them."""
+    """Return half of the TD errors' loss, summed over the critics."""
     with torch.no_grad():
         next_q, log_prob = nets.actor.expect(nets.target_critics, batch.next_obs, batch.next_noise)
         soft_value = next_q - hp.ent_coef * log_prob
@@ -67,14 +67,14 @@ def critic_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, di
 
 
 def actor_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return how far the actor is from the best policy of the soft values."""
+    """Return the actor's loss: its divergence from the best policy of the soft values."""
     q, log_prob = nets.actor.expect(nets.critics, batch.obs, batch.noise)
     loss = (hp.ent_coef * log_prob - q).mean()
     return loss, {"actor_loss": loss.detach(), "entropy": -log_prob.detach().mean()}
 
 
 def temperature_loss(temperature: Temperature, entropy: Tensor, hp: Scalars) -> Tensor:
-    """Return what falls with a higher temperature where the entropy is below its target."""
+    """Return a loss that a higher temperature lowers where the entropy is below its target."""
     return (temperature.log * (entropy - hp.target_entropy)).mean()
 
 

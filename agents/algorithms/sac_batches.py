@@ -1,4 +1,4 @@
-"""What SAC learns from: minibatches of a memory, with noise for the actions that it will take."""
+"""SAC's minibatches: replayed transitions, with noise for the actions that it will take."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Minibatches:
         return self.of(memory.sample(self.config.batch_size, self.generator))
 
     def of(self, batch: Batch) -> SACBatch:
-        """Return what is to be learned from some transitions, or from sequences of them."""
+        """Return the minibatch of some transitions, or of sequences of them."""
         actor, n = self.actor, len(batch.reward)
         noise = actor.noise(n, self.generator)
         return SACBatch(

@@ -78,7 +78,7 @@ class Scalars(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """What the policy did; the first axis of every tensor is rows."""
+    """Actions of the policy that acted; the first axis of every tensor is rows."""
 
     obs: Tensor
     action: Tensor
@@ -88,7 +88,7 @@ class Behaviour(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the critic learns from: its inputs, and what the values should have been."""
+    """The critic's training data: its inputs, and the target values."""
 
     features: Tensor
     target: Tensor
@@ -170,7 +170,7 @@ class TRPO(Algorithm[TRPOConfig]):
 
     @torch.no_grad()
     def _behaviour(self, rollout: Rollout) -> Behaviour:
-        """Return what the actor learns from."""
+        """Return the data that the actor learns from."""
         every = self.config.sub_sampling_factor
         if every > 1:
             rollout = rollout.rows(self._shuffled(len(rollout.advantage))[::every])

@@ -76,7 +76,7 @@ class Backend(Protocol):
         raise NotImplementedError("only vectorization='sync' shows its environments")
 
     def metadata(self) -> Mapping[str, Any]:
-        """Return what gymnasium's environments say about their rendering."""
+        """Return gymnasium's metadata of the environment, such as ``render_fps``."""
         return {}
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Sync(Backend):
         return UserError(f"environment {self._name!r}: {what}")
 
     def _amended(self, result: Any) -> tuple[Any, float, bool, bool, Any]:
-        """Return what a step gave with a plain number for the reward, or complain."""
+        """Return a step's result with a plain number for the reward, or complain."""
         if not (isinstance(result, tuple) and len(result) == 5):
             raise self._wrong(
                 "step() must return (observation, reward, terminated, truncated, info)"
@@ -351,7 +351,7 @@ BACKENDS: dict[str, Callable[..., Backend]] = {
 
 
 def _success(info: Mapping[str, Any], i: int) -> bool | None:
-    """Read it from the info of a gymnasium vector: arrays, and masks of who filled them."""
+    """Read it from a gymnasium vector's info: arrays, and masks of the rows that are filled."""
     for name in SUCCESS:
         if name in info and ("_" + name not in info or info["_" + name][i]):
             return bool(info[name][i])

@@ -41,7 +41,7 @@ def offers_masks(env: Env) -> bool:
 
 
 def choice_counts(space: gymnasium.Space[Any]) -> list[int]:
-    """Return how many values each choice of an action has; nothing where masks have no meaning."""
+    """Return the number of values of each choice of an action; [] where masks have no meaning."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):

@@ -26,7 +26,7 @@ def fire_action(env: str) -> int | None:
 
 
 def n_threads() -> int:
-    """Return how many threads to step with, 0 for one per core.
+    """Return the number of threads to step with, 0 for one per core.
 
     Ray gives each trial OMP_NUM_THREADS: the cores that are its own.
     """
@@ -147,7 +147,7 @@ def _atari_for_envpool(
 
 
 def _outline(env: Any) -> tuple[Any, ...]:
-    """Return what two versions of an environment must have in common."""
+    """Return the form of the spaces, which two versions of an environment must share."""
     obs, action = env.observation_space, env.action_space
     image = obs.dtype == np.uint8 and len(obs.shape) == 3
     return type(obs), obs.shape, image, type(action), action.shape, getattr(action, "n", None)

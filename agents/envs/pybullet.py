@@ -1,4 +1,4 @@
-"""PyBullet's environments (``MinitaurBulletEnv-v0`` and its relatives) as gymnasium's.
+"""PyBullet environments (``MinitaurBulletEnv-v0`` and its relatives) as gymnasium's.
 
 pybullet_envs was written for the old ``gym`` package, of which it needs next to nothing. While it
 is imported, small stand-ins take the places of ``gym`` and ``pkg_resources``; then they are gone

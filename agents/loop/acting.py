@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
+from rltune.agents.config import C
+from rltune.agents.spaces import Spaces
 
 Array = NDArray[Any]
 
@@ -43,3 +45,22 @@ class RecurrentActing:
         n = len(obs)
         state = np.where(begins[:, None], 0, self._state)
         return np.concatenate([obs.reshape(n, -1), begins[:, None], state], 1, dtype=np.float32)
+
+
+def exploring_copy(
+    algorithm: Algorithm[C], config: C, spaces: Spaces, seed: int, device: str
+) -> Algorithm[C]:
+    """Return a copy of the algorithm whose noise is drawn from a seed of its own.
+
+    Args:
+        algorithm: the original, which was made from ``config`` for ``spaces``
+        config: its configuration
+        spaces: those of the environment
+        seed: of the noise
+        device: of the copy
+    """
+    copy = type(algorithm)(config, spaces, seed=seed, device=device)
+    copy.load_state_dict(algorithm.state_dict())
+    copy.restart_exploration()
+    copy.generator.manual_seed(seed)
+    return copy

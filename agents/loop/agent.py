@@ -16,7 +16,7 @@ from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
 from rltune.agents.loop import checkpoint
-from rltune.agents.loop.acting import RecurrentActing
+from rltune.agents.loop.acting import RecurrentActing, exploring_copy
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
@@ -80,7 +80,6 @@ class Agent:
         self.seed = seed
         self.controls = controls or Controls()
         self.extra: dict[str, Any] = {}
-
         self._seeds = Seeds.of(seed)
         self.acts_only = acts_only
         n_envs = 1 if acts_only else config.n_envs
@@ -132,24 +131,19 @@ class Agent:
 
     @property
     def view(self) -> dict[str, Any]:
-        """How it is shown an environment, as `Envs` and `make.as_shown` take it."""
-        config = self.config
-        return {
-            "frame_stack": config.frame_stack,
-            "small_images": config.reads_small_images(),
-        }
+        """The form of its observations, as arguments of `Envs` and `make.as_shown`."""
+        small_images = self.config.reads_small_images()
+        return {"frame_stack": self.config.frame_stack, "small_images": small_images}
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """What it sees of one environment: a vector or an image, with masks behind a vector."""
+        """The space of its observations: a vector or an image, with masks behind a vector."""
         return self._spaces.observation
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """What one environment takes."""
+        """The action space of one environment."""
         return self._spaces.action
-
-    # ------------------------------------------------------------------------------------ training
 
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
         """Train until ``env_steps`` reaches ``until``; many small calls equal one large one.
@@ -174,15 +168,13 @@ class Agent:
 
     @property
     def diverged(self) -> str | None:
-        """What became infinite or NaN, and when; None if nothing did."""
+        """The metric that became infinite or NaN, and when; None if none did."""
         return self._loop.progress.diverged
 
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to train: the controls or the whole length ended it."""
         return self.stop_reason is not None or self._loop.is_done(self.total_timesteps)
-
-    # ---------------------------------------------------------------------------------- evaluation
 
     def normalised(self, obs: Array) -> Array:
         """Return observations (n, ...) as training normalises them; nothing is learned from it."""
@@ -211,7 +203,10 @@ class Agent:
         seed = self._seeds.evaluation if seed is None else seed
         n_envs = min(episodes, EVALUATION_ENVS)
         envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
-        acting = RecurrentActing(self._explorer(seed) if explores else self.algorithm)
+        actor = self.algorithm
+        if explores:
+            actor = exploring_copy(actor, self.config, self._spaces, seed, self.device)
+        acting = RecurrentActing(actor)
 
         def act(obs: Array, begins: Array) -> Array:
             return acting.act(acting.inputs(self.normalised(obs), begins), explore=explores)
@@ -220,16 +215,6 @@ class Agent:
         if math.isnan(found.mean):
             self._loop.progress.diverged = f"actions of NaN at {self.env_steps:,} env_steps"
         return found
-
-    def _explorer(self, seed: int) -> Algorithm[Any]:
-        """Return a copy of the algorithm whose noise is drawn from a seed of its own."""
-        copy = type(self.algorithm)(self.config, self._spaces, seed=seed, device=self.device)
-        copy.load_state_dict(self.algorithm.state_dict())
-        copy.restart_exploration()
-        copy.generator.manual_seed(seed)
-        return copy
-
-    # --------------------------------------------------------------------------------- checkpoints
 
     @property
     def replays(self) -> bool:
@@ -241,7 +226,7 @@ class Agent:
 
         Args:
             path: the file
-            memory: without it the file is small; who goes on from it fills a new one first
+            memory: without it the file is small; to go on, a training fills a new memory first
         """
         checkpoint.write(path, self._state(memory))
 
@@ -330,11 +315,7 @@ class Agent:
             controls=self.controls,
             env_kwargs=self.env_kwargs,
         )
-        if (
-            agent.algorithm.on_policy
-            and self._loop.progress.since_update >= agent.algorithm.update_every
-        ):
-            self._loop.drop_rollout()
+        self._loop.drop_rollout(agent.algorithm.update_every)
         agent._restore(self._state(), f"of {self.env_steps:,} env_steps")
         self.close()
         return agent

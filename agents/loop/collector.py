@@ -89,7 +89,7 @@ class Collector:
         self.algorithm.episodes_ended(np.ones(self.envs.n_envs, np.bool_))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environments stand."""
+        """Return the position of the environments in their episodes."""
         if self._obs is None:
             return {"envs": None, "obs": None}
         return {

@@ -1,4 +1,4 @@
-"""Whether an agent and an environment fit together, found out before a search is spent on it."""
+"""Compatibility check: an agent and an environment, before a search is spent on them."""
 
 from __future__ import annotations
 

@@ -156,10 +156,11 @@ class TrainingLoop:
         else:
             tally.add(metrics)
 
-    def drop_rollout(self) -> None:
-        """Forget a rollout that is longer than one may be now."""
-        self.memory.interrupt()
-        self.progress.since_update = 0
+    def drop_rollout(self, update_every: int) -> None:
+        """Forget the running rollout if it has ``update_every`` env steps or more."""
+        if self.algorithm.on_policy and self.progress.since_update >= update_every:
+            self.memory.interrupt()
+            self.progress.since_update = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters and the state of the controls."""
@@ -193,7 +194,7 @@ class TrainingLoop:
 
 
 def _blame(memory: Any) -> str:
-    """Return what to add to a divergence where the environment gave numbers that are none.
+    """Return an addition to the message of a divergence that the environment caused.
 
     Looked for when a training has come to nothing: with every step, it would cost too much.
     """

@@ -1,4 +1,4 @@
-"""Watching an agent: in a window, as a video, as pictures."""
+"""Rendering: an agent's episodes in a window, as a video, or as pictures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def play(
     """Play greedy episodes and show them; they are those of ``agent.evaluate(seed=seed)``.
 
     Args:
-        agent: who plays
+        agent: plays
         episodes: how many
         window: show a window (then there can be no video and no pictures)
         video: an .mp4 or .gif file, written whole or not at all

@@ -9,6 +9,6 @@ from numpy.typing import NDArray
 
 
 def non_finite(obs: NDArray[Any], reward: NDArray[Any]) -> list[str]:
-    """Return which of "an observation" and "a reward" have NaN or infinity among them."""
+    """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
     held = {"an observation": obs, "a reward": reward}
     return [name for name, array in held.items() if not np.isfinite(array).all()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def free_memory() -> int | None:
-    """Return how many bytes can still be had, of the machine or the container; None: unknown."""
+    """Return the free bytes of the machine or the container; None: unknown."""
     found = []
     meminfo = _pairs("/proc/meminfo")
     if "MemAvailable:" in meminfo:

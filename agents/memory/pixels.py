@@ -1,4 +1,4 @@
-"""How replay memories keep pixels: as bytes, and compressed in checkpoints."""
+"""Pixel storage of replay memories: bytes, compressed in checkpoints."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def packed(pixels: Array, rows: Array) -> list[Tensor]:
 
 def unpack(pixels: Array, rows: Array, compressed: list[Tensor]) -> None:
     """Write what `packed` gave into as many rows."""
-    for part, one in zip(_parts(pixels, rows), compressed, strict=True):
+    for part, content in zip(_parts(pixels, rows), compressed, strict=True):
         # Bounded: a few bytes could stand for more than the memory.
         size = pixels[part].nbytes
-        content = np.frombuffer(zlib.decompressobj().decompress(one.numpy().data, size), np.uint8)
-        pixels[part] = content.reshape(len(part), *pixels.shape[1:])
+        raw = zlib.decompressobj().decompress(content.numpy().data, size)
+        pixels[part] = np.frombuffer(raw, np.uint8).reshape(len(part), *pixels.shape[1:])
 
 
 def _compress(content: Array) -> Tensor:

@@ -57,7 +57,7 @@ class SumTree:
             self.nodes[node] = self.nodes[left] + self.nodes[left + 1]
 
     def find(self, height: Array) -> Array:
-        """Return where the running sum of the numbers passes each ``height`` in [0, total)."""
+        """Return the index at which the running sum passes each ``height`` in [0, total)."""
         node: NDArray[np.int64] = np.ones(len(height), np.int64)
         height = height.copy()
         for _ in range(self.levels):

@@ -1,4 +1,4 @@
-"""Replay: transitions that are kept and learned from again."""
+"""Replay memory: transitions that are kept and learned from again."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ReplayMemory:
             )
 
     def __len__(self) -> int:
-        """Return how many transitions there are, those that are not valid included."""
+        """Return the number of transitions, those that are not valid included."""
         return self.steps * self.n_envs
 
     @property
@@ -115,7 +115,7 @@ class ReplayMemory:
         return self.observations.nbytes + sum(array.nbytes for array in arrays)
 
     def non_finite(self) -> list[str]:
-        """Return which of "an observation" and "a reward" have NaN or infinity among them."""
+        """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
         return non_finite(self.observations.frames, self.reward)
 
     def add(self, **step: Unpack[VectorStep]) -> None:

@@ -1,4 +1,4 @@
-"""Memories: what the loop writes and the algorithms learn from."""
+"""Rollout memory: the last steps of all environments, for on-policy learning."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RolloutMemory:
         return sum(array.nbytes for array in self._whole.values())
 
     def non_finite(self) -> list[str]:
-        """Return which of "an observation" and "a reward" have NaN or infinity among them."""
+        """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
         return non_finite(self.obs, self.reward)
 
     def end_rollout(self) -> None:

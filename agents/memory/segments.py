@@ -1,4 +1,4 @@
-"""Segments: rollouts that are kept and learned from again, step by step in their order."""
+"""Segment memory: rollouts that are kept and learned from again, step by step in their order."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SegmentMemory:
         self.kept = 0  # rollouts that can be sampled
 
     def __len__(self) -> int:
-        """Return how many transitions can be sampled, those that are not valid included."""
+        """Return the number of transitions to sample from, those that are not valid included."""
         return self.kept * self.n_envs * self.n_steps
 
     @property
@@ -78,7 +78,7 @@ class SegmentMemory:
         return sum(getattr(self, name).nbytes for name in _SAVED)
 
     def non_finite(self) -> list[str]:
-        """Return which of "an observation" and "a reward" have NaN or infinity among them."""
+        """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
         return non_finite(self.obs, self.reward)
 
     @property
@@ -122,7 +122,7 @@ class SegmentMemory:
 
     @property
     def fresh_obs(self) -> Array:
-        """What was acted on in the rollout that is being filled: (n_envs, n_steps, ...)."""
+        """The observations of the rollout that is being filled: (n_envs, n_steps, ...)."""
         obs: Array = self.obs[self.slot, :, :-1]
         return obs
 

@@ -1,4 +1,4 @@
-"""Q-networks side by side, of DDPG, TD3 and SAC.
+"""Critics: the Q-networks of DDPG, TD3 and SAC, side by side.
 
 Critics read images with an encoder that they share; actors (`actors.py`) have their own.
 """
@@ -14,7 +14,7 @@ from rltune.agents.networks.recurrent import Reader, make_core
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 
-# Which of the recurrent states is whose.
+# The recurrent states' order.
 ACTOR, CRITICS = 0, 1
 
 

@@ -1,6 +1,6 @@
-"""Recurrence: an LSTM behind the encoder, and the states that it is given and gives.
+"""Recurrent networks: an LSTM behind the encoder, and its states.
 
-The state before a step is a part of what the algorithm sees (`rltune.agents.spaces`), so memories
+The state before a step is a part of the algorithm's inputs (`rltune.agents.spaces`), so memories
 keep it, and successors bring their own. A network that is given sequences (batch, length, size)
 unrolls them from the state of their first row; one that is given rows does one step for each.
 """
