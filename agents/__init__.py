@@ -1,4 +1,4 @@
-"""The learners: configurations, environments, memory, networks, losses and algorithms.
+"""The RL library: environments, networks, memories, algorithms and the training loop.
 
 What a user needs is importable from here; each name is loaded when it is first asked for, so that
 ``import rltune.agents`` costs nothing.

@@ -1,4 +1,4 @@
-"""What an agent is: a class that acts, updates and can be saved.
+"""The algorithm interface: a class that acts, learns from a memory, and can be saved.
 
 An algorithm knows no environment, no loop and no logger; `rltune.agents.loop.agent` runs it.
 """
@@ -7,44 +7,52 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
 from rltune.agents.errors import UserError
+from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from rltune.agents.spaces import Spaces
+    from typing_extensions import Unpack
+
+
+class VectorStep(TypedDict):
+    """One step of all environments, as memories take it; the first axis of every array is n_envs.
+
+    ``next_obs`` is the true successor: the final observation where an episode ended. Rows that are
+    not ``valid`` must never be learned from.
+    """
+
+    obs: NDArray[Any]
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    next_obs: NDArray[Any]
+    valid: NDArray[np.bool_]
 
 
 class Memory(Protocol):
-    """Where the loop puts the steps and where ``update`` finds them.
+    """The experience that the loop stores and that ``update`` learns from.
 
-    One of rollouts may have a method ``end_rollout()``, too: what it holds is all that there will
-    be. The loop calls it before the last update, when the training's env_steps are used up. Without
-    the method, the last rollout is filled beyond them.
+    A memory may have more; ours have all of it:
+
+    * ``end_rollout()``, of rollouts: no further steps will come. The loop calls it before the last
+      update, when the training's env steps are used up. Without it, the last rollout is filled
+      beyond them.
+    * ``non_finite() -> list[str]``: which of "an observation" and "a reward" hold NaN or infinity.
+      The loop asks when a training has diverged, to say whether the environment is at fault.
+    * ``nbytes``: the bytes of the arrays, for the estimate of a search's memory.
     """
 
-    def add(
-        self,
-        *,
-        obs: NDArray[Any],
-        action: NDArray[Any],
-        reward: NDArray[Any],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        next_obs: NDArray[Any],
-        valid: NDArray[np.bool_],
-    ) -> None:
-        """Store one step of all environments: the first axis of every array is n_envs.
-
-        ``next_obs`` is the true successor: the final observation where an episode ended. Rows
-        that are not ``valid`` must never be learnt from.
-        """
+    def add(self, **step: Unpack[VectorStep]) -> None:
+        """Store one step of all environments, given by keywords."""
 
     def interrupt(self) -> None:
         """Note that new episodes begin although none has ended: drop an unfinished rollout."""
@@ -64,7 +72,7 @@ class Algorithm(ABC, Generic[C]):
         on_policy: an update takes all steps since the last one, and a training ends with one
         update_every: env_steps between two updates, set by the constructor
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
-        learning_rate_factor: multiplies the learning rate; the plateau rule lowers it
+        learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
         NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
     """
 
@@ -103,6 +111,21 @@ class Algorithm(ABC, Generic[C]):
 
     def restart_exploration(self) -> None:
         """Forget what exploration keeps for each environment from one step to the next."""
+
+    def episodes_ended(self, ended: NDArray[np.bool_]) -> None:
+        """Take note that the episodes of some environments have ended: bool (n_envs,).
+
+        The loop calls it behind the step, and for all environments where episodes are broken off.
+        """
+
+    def learning_rate_at(self, progress: float, own: float | str = 0.0) -> float:
+        """Return the step size for an optimizer when the fraction ``progress`` is done.
+
+        Args:
+            progress: as `update` gets it
+            own: the learning rate of this network alone; 0: ``learning_rate`` of the configuration
+        """
+        return value_at(own or self.config.learning_rate, progress) * self.learning_rate_factor
 
     @abstractmethod
     def update(self, memory: Any, progress: float) -> dict[str, float]:

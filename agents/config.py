@@ -9,121 +9,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rltune.agents.aliases import ALIASES as ALIASES
+from rltune.agents.aliases import own_name as own_name
 from rltune.agents.errors import UserError, unknown
+from rltune.agents.hyperparameters import Hyperparameter as Hyperparameter
+from rltune.agents.hyperparameters import coerce as coerce
+from rltune.agents.hyperparameters import hp as hp
+from rltune.agents.hyperparameters import prefix
 from rltune.agents.model_files import Model, read_model
-from rltune.agents.schedules import EXAMPLES, is_schedule, parse_schedule
 
-# Names that users of CleanRL, RLlib and xagents type, and what they are called here.
-ALIASES = {
-    "num_envs": "n_envs",
-    "replay_buffer_size": "buffer_size",
-    "train_frequency": "train_freq",
-    "target_network_frequency": "target_update_interval",
-    "start_e": "exploration_initial_eps",
-    "end_e": "exploration_final_eps",
-    "policy_frequency": "policy_delay",
-    "policy_noise": "target_policy_noise",
-    "noise_clip": "target_noise_clip",
-    "num_steps": "n_steps",
-    "num_minibatches": "n_minibatches",
-    "minibatch_size": "batch_size",
-    "sgd_minibatch_size": "batch_size",
-    "update_epochs": "n_epochs",
-    "num_epochs": "n_epochs",
-    "num_sgd_iter": "n_epochs",
-    "lr": "learning_rate",
-    "lambda": "gae_lambda",
-    "lambda_": "gae_lambda",
-    "clip_coef": "clip_range",
-    "clip_param": "clip_range",
-    "vf_clip_param": "clip_range_vf",
-    "entropy_coeff": "ent_coef",
-    "vf_loss_coeff": "vf_coef",
-    "grad_clip": "max_grad_norm",
-    "kl_target": "target_kl",
-    "norm_adv": "normalize_advantage",
-    "adam_epsilon": "optimizer_eps",
-    "adam_eps": "optimizer_eps",
-    "fcnet_hiddens": "net_arch",
-    "fcnet_activation": "activation",
-    "num_envs_per_env_runner": "n_envs",
-    "target_network_update_freq": "target_update_interval",
-    "num_steps_sampled_before_learning_starts": "learning_starts",
-    "input_": "input",
-    "entropy_coef": "ent_coef",
-    "value_loss_coef": "vf_coef",
-    "grad_norm": "max_grad_norm",
-    "opt_epsilon": "optimizer_eps",
-    "lam": "gae_lambda",
-    "ppo_epochs": "n_epochs",
-    "mini_batches": "n_minibatches",
-    "buffer_max_size": "buffer_size",
-    "buffer_initial_size": "learning_starts",
-    "buffer_batch_size": "batch_size",
-    "epsilon_start": "exploration_initial_eps",
-    "epsilon_end": "exploration_final_eps",
-    "target_sync_steps": "target_update_interval",
-    "step_noise_coef": "noise_std",
-    "policy_noise_coef": "target_policy_noise",
-    "max_kl": "target_kl",
-    "cg_iterations": "cg_max_steps",
-    "critic_iterations": "n_critic_updates",
-    "ema_alpha": "average_decay",
-    "delta": "trust_region_delta",
-    "epsilon": "importance_eps",
-    "epsilon_decay_steps": "exploration_decay_steps",
-    "beta1": "adam_beta1",
-    "beta2": "adam_beta2",
-    "clip_norm": "clip_range",
-    "advantage_epsilon": "advantage_eps",
-    "actor_iterations": "line_search_max_iter",
-    "fvp_n_steps": "sub_sampling_factor",
-    "actor_lr": "actor_learning_rate",
-    "critic_lr": "critic_learning_rate",
-    "policy_lr": "actor_learning_rate",
-    "q_lr": "critic_learning_rate",
-    "alpha_lr": "temperature_learning_rate",
-    "alpha_learning_rate": "temperature_learning_rate",
-    "reward_scale_factor": "reward_scale",
-    "gradient_clipping": "max_grad_norm",
-}
-
-
-@dataclass(frozen=True)
-class Hyperparameter:
-    """What is known about one hyperparameter.
-
-    ``low`` and ``high`` bound the range worth searching, ``minimum`` and ``maximum`` the valid one.
-    ``schedule`` says that a schedule (`rltune.agents.schedules`) is accepted beside a number. What
-    is not ``mutable`` decides on the form of networks, memories and environments, or matters only
-    when they are made: a training that has begun keeps it.
-    """
-
-    name: str
-    type: str  # "int", "float", "bool", "str" or "ints"; "any" of what is no hyperparameter
-    default: Any
-    low: float | None
-    high: float | None
-    scale: str  # "uniform", "log", "one_minus_log" or "pow2"
-    choices: tuple[Any, ...] | None
-    help: str
-    schedule: bool
-    minimum: float
-    maximum: float
-    # Of a model file, for each output layer the activation that it may name; else nothing.
-    outputs: tuple[str, ...] = ()
-    mutable: bool = True
-
-
-# What a model file says in their stead.
-# What no machine holds is said at once: an environment and a layer take time to make.
+# Larger numbers are refused at once: no machine holds them, and making them takes time.
 MOST_ENVS = 65_536
 WIDEST = 16_384
+# A model file takes the place of these.
 NETWORK_FIELDS = (
     "net_arch",
     "activation",
@@ -134,39 +36,9 @@ NETWORK_FIELDS = (
 )
 
 
-def hp(
-    default: Any,
-    *,
-    help: str,
-    low: float | None = None,
-    high: float | None = None,
-    scale: str = "uniform",
-    choices: tuple[Any, ...] | None = None,
-    schedule: bool = False,
-    minimum: float = 0,
-    maximum: float = math.inf,
-    outputs: tuple[str, ...] = (),
-    mutable: bool = True,
-) -> Any:
-    """Declare a hyperparameter: a dataclass field that knows its range, scale and help."""
-    metadata = {
-        "low": low,
-        "high": high,
-        "scale": scale,
-        "choices": choices,
-        "help": help,
-        "schedule": schedule,
-        "minimum": minimum,
-        "maximum": maximum,
-        "outputs": outputs,
-        "mutable": mutable,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AgentConfig:
-    """What every agent has."""
+    """The hyperparameters that every agent has."""
 
     n_envs: int = hp(
         8,
@@ -284,7 +156,7 @@ class AgentConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(AgentConfig):
-    """What the agents have that learn from fresh rollouts."""
+    """The hyperparameters of agents that learn from fresh rollouts."""
 
     # On for these agents: without it Pendulum is not learned at all, and Acrobot not always.
     normalize_observations: bool = hp(
@@ -326,7 +198,7 @@ class OnPolicyConfig(AgentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicyConfig(AgentConfig):
-    """What the agents have that learn from replayed transitions."""
+    """The hyperparameters of agents that learn from replayed transitions."""
 
     n_envs: int = hp(
         1,
@@ -407,18 +279,6 @@ def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter
     }
 
 
-def own_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the one of the ``known`` names that ``name`` means; None: there is none.
-
-    Dashes and aliases are accepted, in both directions: RLlib's agents are known under its names.
-    """
-    plain = name.lstrip("-").replace("-", "_")
-    if plain in known:
-        return plain
-    meaning = ALIASES.get(plain, plain)
-    return next((other for other in known if ALIASES.get(other, other) == meaning), None)
-
-
 def canonical_name(config_class: type[AgentConfig], name: str, where: str = "") -> str:
     """Return our name for a hyperparameter written as ``name``: dashes and aliases are accepted.
 
@@ -450,7 +310,7 @@ def make_config(config_class: type[C], values: Mapping[str, object], where: str 
     for name in values:
         own = canonical_name(config_class, name, where)
         if own in spelled:
-            raise UserError(f"{_prefix(where)}{spelled[own]} and {name} are the same; keep one")
+            raise UserError(f"{prefix(where)}{spelled[own]} and {name} are the same; keep one")
         spelled[own] = name
     return config_class(
         **{
@@ -461,107 +321,25 @@ def make_config(config_class: type[C], values: Mapping[str, object], where: str 
     )
 
 
-def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
-    """Turn ``value`` into the hyperparameter's type and check that it is allowed.
+def changed_config(config: C, values: Mapping[str, object]) -> C:
+    """Build the configuration with which a training that has begun goes on.
+
+    Args:
+        config: the one so far
+        values: hyperparameters by name; absent ones have their defaults
 
     Raises:
-        UserError: it is of a wrong type, out of range or not among the choices.
+        UserError: as `make_config`; or a hyperparameter that a training keeps would change.
     """
-    try:
-        result = _CONVERT[parameter.type](value, parameter.schedule)
-    except (TypeError, ValueError, OverflowError):
-        expected = _EXPECTED[parameter.type]
-        raise UserError(
-            f"{_prefix(where)}{parameter.name} is {value!r}, but must be {expected}"
-            + (f" or a schedule such as {EXAMPLES}" if parameter.schedule else "")
-        ) from None
-    if parameter.outputs and result:
-        # Already in a search space: the file may change, or not be there, where a trial runs.
-        try:
-            return read_model(result, parameter.outputs).text()
-        except UserError as error:
-            raise UserError(f"{_prefix(where)}{parameter.name}: {error}") from None
-    if parameter.choices is not None and result not in parameter.choices:
-        raise unknown(parameter.name, str(value), map(str, parameter.choices), where)
-    for number in _numbers(parameter, result):
-        if not parameter.minimum <= number <= parameter.maximum:
-            limit = (
-                f"at least {parameter.minimum:g}"
-                if parameter.maximum == math.inf
-                else f"between {parameter.minimum:g} and {parameter.maximum:g}"
+    made = make_config(type(config), values)
+    old, new = config_dict(config), config_dict(made)
+    for name, known in hyperparameters(type(made)).items():
+        if not known.mutable and new[name] != old[name]:
+            raise UserError(
+                f"{name} is {old[name]}, and a training that has begun can't change it to "
+                f"{new[name]}"
             )
-            raise UserError(f"{_prefix(where)}{parameter.name} is {value!r}, but must be {limit}")
-    return result
-
-
-def _prefix(where: str) -> str:
-    return f"{where}: " if where else ""
-
-
-def _numbers(parameter: Hyperparameter, value: Any) -> tuple[float, ...]:
-    if parameter.type == "ints":
-        return tuple(value)
-    if parameter.type in ("int", "float"):
-        return parse_schedule(value).values
-    return ()
-
-
-def _to_int(value: Any, _schedule: bool = False) -> int:
-    if isinstance(value, bool) or int(float(value)) != float(value):
-        raise ValueError("not a whole number")
-    return int(float(value))
-
-
-def _to_float(value: Any, schedule: bool) -> float | str:
-    if isinstance(value, bool):
-        raise ValueError("not a number")
-    if schedule and is_schedule(value):
-        parse_schedule(value)
-        return str(value)
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("not finite")
-    return number
-
-
-def _to_bool(value: Any, _schedule: bool) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    word = str(value).lower()
-    if word not in words:
-        raise ValueError("not a truth value")
-    return words[word]
-
-
-def _to_str(value: Any, _schedule: bool) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise TypeError("not a text")
-    return str(value)  # numbers too, as 0.1 beside "auto"
-
-
-def _to_ints(value: Any, _schedule: bool) -> tuple[int, ...]:
-    if isinstance(value, str):
-        value = [part for part in value.strip("[]() ").split(",") if part.strip()]
-    if isinstance(value, (int, float)):
-        value = [value]
-    return tuple(_to_int(part) for part in value)
-
-
-_CONVERT: dict[str, Callable[[Any, bool], Any]] = {
-    "int": _to_int,
-    "float": _to_float,
-    "bool": _to_bool,
-    "str": _to_str,
-    "ints": _to_ints,
-    "any": lambda value, _schedule: value,
-}
-_EXPECTED = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "str": "a text",
-    "ints": "whole numbers such as 64,64",
-    "any": "a value",
-}
+    return made
 
 
 def config_dict(config: AgentConfig) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def storage_error(
     else:
         reason = error.strerror or str(error)
     choice = f"choose another {flag}" if flag else ""
-    remedy = ", or ".join(one for one in (mend, choice) if one)
+    remedy = ", or ".join(part for part in (mend, choice) if part)
     return StorageError(f"cannot write {os.fspath(path)}: {reason}{remedy and f'; {remedy}'}.")
 
 
@@ -59,7 +59,7 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> User
     """Return the error for a ``name`` that is not ``known``, with the closest one that is."""
     names = sorted(known)
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
-    close = close or [one for one in names if name and one.startswith(name.lower())]
+    close = close or [other for other in names if name and other.startswith(name.lower())]
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(names)}."
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""How agents act when they are evaluated."""
+"""Evaluation modes: greedy or stochastic actions."""
 
 from __future__ import annotations
 

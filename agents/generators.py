@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def weight_generator(seed: int) -> torch.Generator:
-    """Return where initial weights come from: the same for a seed on every device.
+    """Return the generator of initial weights: the same for a seed on every device.
 
     It is apart from the generator of the same seed that draws the noise.
     """

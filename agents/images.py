@@ -1,4 +1,4 @@
-"""Images in observations: how they lie, and observations that hold others beside them.
+"""Image observations: their layout, and observations that hold other numbers beside images.
 
 An image becomes ``(channels, height, width)``. A Dict or Tuple with images in it becomes one row of
 numbers (`rltune.agents.spaces.Mixed`), of which the encoder knows where the images lie.
@@ -109,8 +109,8 @@ def _parts(space: spaces.Space[Any], small: bool, path: tuple[Any, ...] = ()) ->
             layout = image_layout(space.shape, space.dtype, small)
         yield _Part(path, space, layout)
         return
-    for key, one in inner:
-        yield from _parts(one, small, (*path, key))
+    for key, part in inner:
+        yield from _parts(part, small, (*path, key))
 
 
 class _MixedObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
@@ -121,7 +121,7 @@ class _MixedObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
         self._others = [part for part in parts if not part.layout]
         self._images = [(part, part.layout) for part in parts if part.layout]
         flat = [spaces.flatten_space(part.space) for part in self._others]
-        boxes = [cast(spaces.Box, one) for one in flat]
+        boxes = [cast(spaces.Box, space) for space in flat]
         with np.errstate(over="ignore"):  # the bounds of float64 may only fit as infinities
             low = [box.low.astype(np.float32) for box in boxes]
             high = [box.high.astype(np.float32) for box in boxes]
@@ -153,12 +153,12 @@ class _Stacked(gymnasium.ObservationWrapper[Array, Any, Any]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        one = cast(Mixed, cast(Any, env).env.observation_space)
+        frame = cast(Mixed, cast(Any, env).env.observation_space)
         low, high = cast(spaces.Box, env.observation_space).low, env.observation_space.high  # type: ignore[attr-defined]
-        n = one.n_vector
-        ends = np.cumsum([n, *(math.prod(shape) for shape in one.images)]).tolist()
+        n = frame.n_vector
+        ends = np.cumsum([n, *(math.prod(shape) for shape in frame.images)]).tolist()
         self._cuts = [(0, n), *pairwise(ends)]
-        stacked = tuple((len(low) * shape[0], *shape[1:]) for shape in one.images)
+        stacked = tuple((len(low) * shape[0], *shape[1:]) for shape in frame.images)
         self.observation_space = Mixed(
             low[:, :n].reshape(-1),
             high[:, :n].reshape(-1),

@@ -1,4 +1,4 @@
-"""The learner: it alone takes gradients, clips, steps optimizers and moves target networks."""
+"""The optimizer: gradients, clipping, Adam and RMSprop steps, and target networks."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Layer:
 
     @property
     def rule(self) -> tuple[float, str]:
-        """How the weights begin: gain and rule, as `networks.layers.initialise` wants it."""
+        """The weights' gain and rule, as `networks.layers.initialise` wants them."""
         return self.gain, RULES[self.initializer]
 
 
@@ -68,7 +68,7 @@ class Model:
     outputs: tuple[Layer, ...]
 
     def text(self) -> str:
-        """Return what `parse_model` reads, in one line."""
+        """Return the text of the file, in one line."""
         return " ".join(map(_text, (*self.layers, *self.outputs)))
 
 

@@ -1,4 +1,4 @@
-"""Finding agents by name: those of ours, those that packages register, those of the user's own."""
+"""Agent registry: built-in agents, those that packages register, and users' own, by name."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXAMPLES = f"{LINEAR}1e-3, {EXPONENTIAL}1e-3_1e-5 or {PIECEWISE}0:1e-3_0.5:1e-4"
 
 
 class Schedule(NamedTuple):
-    """What a text or a number says.
+    """A schedule as points, read from a text or a number.
 
     Attributes:
         kind: LINEAR, EXPONENTIAL, PIECEWISE, or "" for a constant
@@ -65,13 +65,13 @@ def is_schedule(value: object) -> bool:
 
 @lru_cache(maxsize=256)
 def parse_schedule(value: float | str) -> Schedule:
-    """Return what a number or a text says.
+    """Return the schedule of a number or a text.
 
     Raises:
         ValueError: it is neither a number nor a schedule.
     """
     text = str(value)
-    kind = next((one for one in (LINEAR, EXPONENTIAL, PIECEWISE) if text.startswith(one)), "")
+    kind = next((kind for kind in (LINEAR, EXPONENTIAL, PIECEWISE) if text.startswith(kind)), "")
     parts = text.removeprefix(kind).split("_") if kind else [text]
     if kind == PIECEWISE:
         points = tuple(_point(part) for part in parts)
@@ -106,7 +106,7 @@ def value_at(value: float | str, progress: float) -> float:
 
 
 def first_value(value: Any) -> Any:
-    """Return what a schedule begins with, and anything else as it is."""
+    """Return the first value of a schedule, and anything else as it is."""
     try:
         return parse_schedule(value).initial if is_schedule(value) else value
     except ValueError:

@@ -1,8 +1,8 @@
-"""What an algorithm sees where an observation is not all: parts of one flat vector.
+"""Spaces: what an environment shows and takes, and augmented observations.
 
-Behind the observation stands a bit for each action that says whether it is allowed, and then the
-state of recurrent networks. So memories, final observations and checkpoints need not know of masks
-and states, and a successor brings its own.
+An augmented observation is one flat vector: the observation, a bit for each action that says
+whether it is allowed (the action mask), and the state of recurrent networks. So memories, final
+observations and checkpoints need not know of masks and states, and a successor brings its own.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Mixed(spaces.Box):
         )
 
 
-class Seen(spaces.Box):
-    """The space of such vectors.
+class AugmentedBox(spaces.Box):
+    """The space of augmented observations.
 
     Attributes:
         inner: the space of the observation alone
@@ -72,9 +72,9 @@ class Seen(spaces.Box):
         super().__init__(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 
-def as_seen(space: gymnasium.Space[Any]) -> spaces.Box:
+def as_model_input(space: gymnasium.Space[Any]) -> spaces.Box:
     """Return the space as agents see it: images stay uint8, all else becomes float32."""
-    if isinstance(space, Seen):
+    if isinstance(space, AugmentedBox):
         return space
     box = cast(spaces.Box, space)
     if box.dtype == np.float32 or (box.dtype == np.uint8 and len(box.shape) == 3):
@@ -85,7 +85,7 @@ def as_seen(space: gymnasium.Space[Any]) -> spaces.Box:
 
 
 class Parts:
-    """Takes apart what is seen; where that is the observation alone, there is nothing to do.
+    """Takes a network's inputs apart; of a plain observation nothing has to be taken.
 
     Attributes:
         observation_space: the space of the observation alone
@@ -97,7 +97,7 @@ class Parts:
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
-        parts = space if isinstance(space, Seen) else None
+        parts = space if isinstance(space, AugmentedBox) else None
         self.observation_space = parts.inner if parts else space
         assert self.observation_space.shape is not None
         self.shape: tuple[int, ...] = self.observation_space.shape
@@ -112,28 +112,28 @@ class Parts:
         self.flag = self._size + self.n_mask  # where the number stands that marks a beginning
         self._is_plain = parts is None
 
-    def observation(self, seen: Tensor) -> Tensor:
+    def observation(self, inputs: Tensor) -> Tensor:
         """Return the observations (batch, *shape); of sequences, those of all rows in order."""
         if self._is_plain:
-            return seen
-        return seen[..., : self._size].reshape(-1, *self.shape)
+            return inputs
+        return inputs[..., : self._size].reshape(-1, *self.shape)
 
-    def mask(self, seen: Tensor) -> Tensor:
-        """Return which actions are allowed: bool (batch, n_mask)."""
-        return seen[..., self._size : self._size + self.n_mask].reshape(-1, self.n_mask) > 0
+    def mask(self, inputs: Tensor) -> Tensor:
+        """Return the action mask, True for allowed actions: bool (batch, n_mask)."""
+        return inputs[..., self._size : self._size + self.n_mask].reshape(-1, self.n_mask) > 0
 
-    def allow(self, values: Tensor, seen: Tensor) -> Tensor:
+    def allow(self, values: Tensor, inputs: Tensor) -> Tensor:
         """Return logits or values (batch, n_mask) with `FORBIDDEN` in place of the forbidden."""
-        return torch.where(self.mask(seen), values, FORBIDDEN) if self.n_mask else values
+        return torch.where(self.mask(inputs), values, FORBIDDEN) if self.n_mask else values
 
-    def begins(self, seen: Tensor) -> Tensor:
-        """Return whether the state is to be taken from here: bool (..., 1)."""
-        return seen[..., self.flag : self.flag + 1] > 0
+    def begins(self, inputs: Tensor) -> Tensor:
+        """Return True where an episode begins, and the state stored here counts: bool (..., 1)."""
+        return inputs[..., self.flag : self.flag + 1] > 0
 
-    def state(self, seen: Tensor, which: int) -> Tensor:
+    def state(self, inputs: Tensor, which: int) -> Tensor:
         """Return the state of one of the LSTMs: (..., 2 * size), a view."""
         start = self.flag + 1 + 2 * sum(self.lstm_sizes[:which])
-        return seen[..., start : start + 2 * self.lstm_sizes[which]]
+        return inputs[..., start : start + 2 * self.lstm_sizes[which]]
 
 
 def choose(uniform: Tensor, mask: Tensor) -> Tensor:
@@ -162,4 +162,4 @@ def with_states(spaces: Spaces, *sizes: int) -> Spaces:
         return spaces
     parts = Parts(spaces.observation)
     inner = cast(gym_spaces.Box, parts.observation_space)
-    return replace(spaces, observation=Seen(inner, parts.n_mask, sizes))
+    return replace(spaces, observation=AugmentedBox(inner, parts.n_mask, sizes))

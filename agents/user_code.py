@@ -1,4 +1,4 @@
-"""Code of the user's own, by name: ``module:Name`` of an agent or an environment.
+"""User code, imported by name: ``module:Name`` of an agent or an environment.
 
 A run directory or a checkpoint names such code, too, and may come from anybody. So what is imported
 is a module of the user's or an installed one, never a file that lies in a run directory; and what
@@ -100,7 +100,7 @@ def check_single_agent(env: str, made: object) -> None:
     PettingZoo's and RLlib's have a list of them; PettingZoo's classes announce it only.
     """
     classes = made.__mro__ if isinstance(made, type) else type(made).__mro__
-    announced = any("possible_agents" in inspect.get_annotations(one) for one in classes)
+    announced = any("possible_agents" in inspect.get_annotations(base) for base in classes)
     if announced or hasattr(made, "possible_agents"):
         raise UserError(
             f"environment {env!r} has several agents, and rltune trains one: write a gymnasium.Env "
@@ -149,7 +149,7 @@ def _is_the_users(module_name: str) -> bool:
 
 
 def place_in_own_code(text: str) -> str:
-    """Return where a traceback was last in the user's own code: "mine.py, line 9", or ""."""
+    """Return the innermost place of a traceback in the user's code, as "mine.py, line 9", or ""."""
     for file, line in reversed(_frames(text)):
         if not _is_installed(Path(file)) and not _is_rltune(Path(file)):
             return f"{Path(file).name}, line {line}"
@@ -157,7 +157,7 @@ def place_in_own_code(text: str) -> str:
 
 
 def fault(error: BaseException) -> str:
-    """Return what the user's code, or an environment's, raised and where, or "" if none did.
+    """Return the place and the error in the user's code, or in an environment's; else "".
 
     An exit counts where that code itself asked for it.
     """
@@ -175,11 +175,11 @@ def fault(error: BaseException) -> str:
 
 
 def _place_in_environment(frames: list[tuple[str, str]]) -> str:
-    """Return where an installed environment was when it failed, or "": called by us, it is last."""
+    """Return the place in an installed environment that failed, or "": we called it last."""
     ours = [i for i, (file, _) in enumerate(frames) if _is_rltune(Path(file))]
     if not ours or ours[-1] == len(frames) - 1:
         return ""
-    if Path(frames[ours[-1]][0]).name not in ("make_env.py", "vectorization.py"):
+    if Path(frames[ours[-1]][0]).resolve().parent.name != "envs":
         return ""
     file, line = frames[-1]
     return f"the environment's {Path(file).name}, line {line}"

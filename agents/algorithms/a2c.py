@@ -9,17 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.on_policy import Policy, Rollout, whole_sequences
-from rltune.agents.config import OnPolicyConfig, hp
+from rltune.agents.algorithms.on_policy import (
+    RecurrentConfig,
+    Rollout,
+    RolloutPolicy,
+    whole_sequences,
+)
+from rltune.agents.config import hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces, with_states
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2CConfig(OnPolicyConfig):
+class A2CConfig(RecurrentConfig):
     """The hyperparameters of A2C."""
 
     learning_rate: float | str = hp(
@@ -40,26 +44,6 @@ class A2CConfig(OnPolicyConfig):
     normalize_advantage: bool = hp(False, help="normalise the advantages of each rollout")
     advantage_eps: float = hp(
         1e-8, low=1e-8, high=1e-3, scale="log", help="added to the deviation that divides them"
-    )
-    lstm_size: int = hp(
-        0,
-        low=32,
-        high=256,
-        scale="pow2",
-        mutable=False,
-        help="an LSTM between encoder and net_arch; 0: none",
-    )
-    sequence_length: int = hp(
-        0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
-    )
-    shared_torso: bool = hp(
-        False, mutable=False, help="actor and critic share the hidden layers of net_arch"
-    )
-    model: str = hp(
-        "",
-        outputs=("", ""),
-        mutable=False,
-        help="file that describes the network, with two output layers",
     )
 
 
@@ -101,7 +85,7 @@ class A2C(Algorithm[A2CConfig]):
         self.state_size = 2 * config.lstm_size
         self.sequence_length = whole_sequences(config)
         self.update_every = config.n_steps * spaces.n_envs
-        self.policy = Policy(config, spaces, seed, self.generator)
+        self.policy = RolloutPolicy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
         self.scalars = Scalars(
@@ -136,7 +120,7 @@ class A2C(Algorithm[A2CConfig]):
         batch = rollout.normalised(eps) if self.config.normalize_advantage else rollout
         if self.state_size:
             batch = batch.sequences(self.spaces.n_envs, self.sequence_length).flat()
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
 
         loss, metrics = a2c_loss(self.nets, batch, self.scalars)
         norm = self.learner.step(loss, learning_rate)

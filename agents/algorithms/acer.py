@@ -15,14 +15,13 @@ from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.segments import SegmentMemory, Segments
 from rltune.agents.networks.actor_critic import ACERNet
 from rltune.agents.networks.distributions import make_distribution
-from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 
 EPS = 1e-6  # keeps the trust region's division finite
 
 
-class Batch(NamedTuple):
+class ACERBatch(NamedTuple):
     """Segments, and what is known of them without the gradient; axes (n_envs, n_steps, ...)."""
 
     obs: Tensor  # (n_envs, n_steps + 1, ...)
@@ -47,7 +46,7 @@ class Scalars(NamedTuple):
     importance_eps: Tensor = torch.tensor(1e-6)
 
 
-def retrace(batch: Batch, rho: Tensor, q: Tensor, value: Tensor, gamma: Tensor) -> Tensor:
+def retrace(batch: ACERBatch, rho: Tensor, q: Tensor, value: Tensor, gamma: Tensor) -> Tensor:
     """Return Retrace's targets (algorithm 2; Munos et al. 2016, arXiv:1606.02647).
 
     Args:
@@ -69,7 +68,7 @@ def retrace(batch: Batch, rho: Tensor, q: Tensor, value: Tensor, gamma: Tensor) 
 
 
 def within_trust_region(gradient: Tensor, k: Tensor, delta: Tensor) -> Tensor:
-    """Return what is closest to ``gradient`` and raises the divergence by ``delta`` at most.
+    """Return the vector closest to ``gradient`` that raises the divergence by ``delta`` at most.
 
     Equation 12; ``k`` is the gradient of the divergence. The last axis is the policy's statistics.
     """
@@ -77,7 +76,7 @@ def within_trust_region(gradient: Tensor, k: Tensor, delta: Tensor) -> Tensor:
     return gradient - (excess / (k.square().sum(-1, keepdim=True) + EPS)).clamp(min=0.0) * k
 
 
-def acer_loss(nets: nn.Module, batch: Batch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+def acer_loss(nets: nn.Module, batch: ACERBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
     """Return a loss whose gradient is ACER's: of the policy (equations 9 and 12) and of Q.
 
     The policy's statistics are its logits. (In the paper they are the probabilities; those move
@@ -171,7 +170,7 @@ class ACER(Algorithm[ACERConfig]):
         replays = 0
         if memory.full or len(memory) >= self.config.replay_start:
             replays = int(torch.poisson(self.replay_ratio, generator=self.generator))
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
 
         history = [self._learn(memory.newest(self.device), learning_rate)]
         for _ in range(replays):
@@ -190,7 +189,7 @@ class ACER(Algorithm[ACERConfig]):
         return metrics
 
     @torch.no_grad()
-    def _batch(self, segments: Segments) -> Batch:
+    def _batch(self, segments: Segments) -> ACERBatch:
         """Return the segments with what the networks say of them outside of the gradient."""
         final_value = torch.zeros_like(segments.reward)
         if len(segments.final_obs):
@@ -198,7 +197,7 @@ class ACER(Algorithm[ACERConfig]):
         average = None
         if self.config.trust_region:
             average = self.average.module.probabilities(segments.obs[:, :-1])
-        return Batch(*segments[:7], final_value, average)
+        return ACERBatch(*segments[:7], final_value, average)
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, average policy, optimizer and generator."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.noise import ActionNoise, NoiseResettingMemory, make_noise
-from rltune.agents.algorithms.off_policy import TD_LOSSES, ActorCriticConfig, learning_rate_of
+from rltune.agents.algorithms.noise import ActionNoise, make_noise
+from rltune.agents.algorithms.off_policy import TD_LOSSES, ActorCriticConfig
 from rltune.agents.config import hp
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
@@ -56,7 +56,7 @@ class DDPGConfig(ActorCriticConfig):
     critic_model: str = hp("", outputs=("",), mutable=False, help="the same for the critic")
 
 
-class Transitions(NamedTuple):
+class DDPGBatch(NamedTuple):
     """Sampled transitions with actions in [-1, 1]; the first axis of every tensor is the batch."""
 
     obs: Tensor
@@ -75,7 +75,7 @@ class Scalars(NamedTuple):
     target_noise_clip: Tensor | None = None
 
 
-class Nets(nn.Module):
+class DDPGNets(nn.Module):
     """Actor and critics, and the targets that follow them."""
 
     def __init__(
@@ -90,8 +90,8 @@ class Nets(nn.Module):
         self.actor, self.critics = actor, critics
         self.target_actor, self.target_critics = targets
 
-    def next_action(self, batch: Transitions, hp: Scalars) -> Tensor:
-        """Return what the target actor does next, with clipped noise where there is one."""
+    def next_action(self, batch: DDPGBatch, hp: Scalars) -> Tensor:
+        """Return the target actor's next actions, with clipped noise where there is one."""
         action: Tensor = self.target_actor(batch.next_obs)
         if batch.noise is None or hp.target_policy_noise is None or hp.target_noise_clip is None:
             return action
@@ -100,8 +100,8 @@ class Nets(nn.Module):
         return (action + noise).clamp(-1, 1)
 
 
-def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return how wrong the critics are, summed over them; the smallest target counts."""
+def critic_loss(nets: DDPGNets, batch: DDPGBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss of the TD errors, summed over the critics; the smallest target counts."""
     with torch.no_grad():
         next_q = nets.target_critics(batch.next_obs, nets.next_action(batch, hp)).amin(0)
         reward = hp.reward_scale * batch.reward.unsqueeze(1)
@@ -111,8 +111,8 @@ def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, di
     return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
 
 
-def actor_loss(nets: Nets, batch: Transitions, _hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the negative value of what the actor does, by the first critic."""
+def actor_loss(nets: DDPGNets, batch: DDPGBatch, _hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the negative value of the actor's actions, by the first critic."""
     loss = -nets.critics.first(batch.obs, nets.actor(batch.obs)).mean()
     return loss, {"actor_loss": loss.detach()}
 
@@ -136,7 +136,7 @@ class DDPG(Algorithm[DDPGConfig]):
         self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
         self.target_actor, self.target_critics = Target(actor), Target(critics)
         targets = (self.target_actor.module, self.target_critics.module)
-        self.nets = Nets(actor, critics, targets, TD_LOSSES[config.td_loss])
+        self.nets = DDPGNets(actor, critics, targets, TD_LOSSES[config.td_loss])
         self.noise: ActionNoise = make_noise(config.noise_type, size, config.noise_std)
         self.scalars = Scalars(torch.tensor(config.reward_scale, device=self.device))
         self.policy_delay = 1
@@ -146,7 +146,7 @@ class DDPG(Algorithm[DDPGConfig]):
 
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory; it holds actions as the environments got them."""
-        memory = NoiseResettingMemory(
+        return ReplayMemory(
             self.config.buffer_size,
             self.spaces,
             self.scale.shape,
@@ -154,8 +154,6 @@ class DDPG(Algorithm[DDPGConfig]):
             gamma=self.config.gamma,
             n_step=self.config.n_step,
         )
-        memory.noise = self.noise
-        return memory
 
     @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
@@ -175,15 +173,18 @@ class DDPG(Algorithm[DDPGConfig]):
         """Let the noise begin anew with the next exploring step."""
         self.noise.restart()
 
+    def episodes_ended(self, ended: NDArray[np.bool_]) -> None:
+        """Let the noise begin anew in these environments: bool (n_envs,)."""
+        self.noise.reset(torch.from_numpy(ended))
+
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
         self.updated += self.config.train_freq
         if self.updated <= self.config.learning_starts:
             return {}
-        learning_rate, actor_rate, critic_rate = (
-            learning_rate_of(own, self.config.learning_rate, progress) * self.learning_rate_factor
-            for own in (0, self.config.actor_learning_rate, self.config.critic_learning_rate)
-        )
+        learning_rate = self.learning_rate_at(progress)
+        actor_rate = self.learning_rate_at(progress, self.config.actor_learning_rate)
+        critic_rate = self.learning_rate_at(progress, self.config.critic_learning_rate)
         critic_history: list[dict[str, Tensor]] = []
         actor_history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):
@@ -204,10 +205,10 @@ class DDPG(Algorithm[DDPGConfig]):
             "learning_rate": learning_rate,
         }
 
-    def _transitions(self, batch: Batch) -> Transitions:
+    def _transitions(self, batch: Batch) -> DDPGBatch:
         action = self.scale.to_nets(batch.action)
         noise = self._smoothing(action)
-        return Transitions(batch.obs, action, batch.reward, batch.next_obs, batch.discount, noise)
+        return DDPGBatch(batch.obs, action, batch.reward, batch.next_obs, batch.discount, noise)
 
     def _smoothing(self, action: Tensor) -> Tensor | None:
         """Return standard normal noise for the target's actions; DDPG wants none."""

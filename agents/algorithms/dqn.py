@@ -15,7 +15,7 @@ from gymnasium import spaces as gym_spaces
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.dqn_config import DQNConfig
-from rltune.agents.algorithms.dqn_targets import Lesson, Lessons, pick
+from rltune.agents.algorithms.dqn_targets import TDBatch, TDTargets, pick
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.learner import Learner, Target
@@ -23,7 +23,6 @@ from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import check_replayed
 from rltune.agents.networks.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
-from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces, choose, with_states
 from torch import Tensor, nn
 
@@ -34,8 +33,8 @@ class Scalars(NamedTuple):
     huber_delta: Tensor
 
 
-def dqn_loss(nets: nn.Module, batch: Lesson, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the mean loss of what the networks say about the actions that were taken.
+def dqn_loss(nets: nn.Module, batch: TDBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the mean loss of the predictions for the actions that were taken.
 
     Beside 0-d metrics there are the rows' ``errors``, by which a prioritised memory draws them.
     """
@@ -92,7 +91,7 @@ class DQN(Algorithm[DQNConfig]):
         self.nets = QNetwork(spaces, config, returns, init).to(self.device)
         self.learner = Learner(self.nets, config)
         self.target = Target(self.nets)
-        self.lessons = Lessons(self.nets, self.target.module, config, self.generator)
+        self.td_targets = TDTargets(self.nets, self.target.module, config, self.generator)
         delta = config.huber_delta if config.td_loss == "huber" else math.inf
         self.scalars = Scalars(torch.tensor(delta, device=self.device))
         self.env_steps = 0  # up to the last update
@@ -122,9 +121,9 @@ class DQN(Algorithm[DQNConfig]):
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the actions for ``obs`` (n, ...); with ``explore``, each row is random or not."""
         n = len(obs)
-        seen = torch.as_tensor(obs, device=self.device)
+        inputs = torch.as_tensor(obs, device=self.device)
         if not explore:
-            return self._greedy(seen, None)
+            return self._greedy(inputs, None)
         warming_up = self.acted < self.config.learning_starts
         self.acted += n
         epsilon = 1.0 if warming_up else 0.0 if self.config.noisy else self.epsilon
@@ -133,10 +132,10 @@ class DQN(Algorithm[DQNConfig]):
         is_random = drawn[0] < epsilon
         action: NDArray[Any] = (drawn[1] * self.nets.n_actions).astype(np.int64)
         if self.nets.parts.n_mask:
-            action = choose(uniform[1], self.nets.parts.mask(seen)).cpu().numpy()
+            action = choose(uniform[1], self.nets.parts.mask(inputs)).cpu().numpy()
         if is_random.all():
             return action
-        greedy = self._greedy(seen, self.nets.draw_noise(self.generator, n))
+        greedy = self._greedy(inputs, self.nets.draw_noise(self.generator, n))
         return np.where(is_random, action, greedy)
 
     def _greedy(self, obs: Tensor, noise: Tensor | None) -> NDArray[Any]:
@@ -146,8 +145,8 @@ class DQN(Algorithm[DQNConfig]):
     @torch.no_grad()
     def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the LSTM's states after ``obs``: (n, state_size)."""
-        seen = torch.as_tensor(obs, device=self.device)
-        state: NDArray[np.float32] = self.nets.next_state(seen).cpu().numpy()
+        inputs = torch.as_tensor(obs, device=self.device)
+        state: NDArray[np.float32] = self.nets.next_state(inputs).cpu().numpy()
         return state
 
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
@@ -160,15 +159,15 @@ class DQN(Algorithm[DQNConfig]):
             return {}
         if self.state_size and memory.steps < config.burn_in + config.sequence_length:
             return {}  # there is no sequence yet
-        learning_rate = value_at(config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
         beta = config.priority_beta + (1 - config.priority_beta) * progress
 
         history: list[dict[str, Tensor]] = []
-        for lesson in self.lessons.draw(memory, gradient_steps, beta):
-            loss, metrics = dqn_loss(self.nets, lesson, self.scalars)
+        for batch in self.td_targets.draw(memory, gradient_steps, beta):
+            loss, metrics = dqn_loss(self.nets, batch, self.scalars)
             errors = metrics.pop("errors")
-            if isinstance(memory, PrioritisedMemory) and lesson.slot is not None:
-                memory.set_errors(lesson.slot, errors)
+            if isinstance(memory, PrioritisedMemory) and batch.slot is not None:
+                memory.set_errors(batch.slot, errors)
             grad_norm = self.learner.step(loss, learning_rate)
             history.append({**metrics, "grad_norm": grad_norm})
         return {**means(history), "learning_rate": learning_rate, "epsilon": self.epsilon}

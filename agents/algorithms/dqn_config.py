@@ -1,4 +1,4 @@
-"""The hyperparameters of DQN, Rainbow's parts included; `dqn.py` has the algorithm."""
+"""DQN's hyperparameters, those of Rainbow's parts included; `dqn.py` has the algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DQN learns from: minibatches of a memory, with the target network's view of them."""
+"""TD targets of DQN: minibatches of a memory, valued by the target network."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor
 LARGE = 8192  # transitions that are drawn at once
 
 
-class Lesson(NamedTuple):
-    """What is to be learned about some transitions; the first axis of every tensor is the batch."""
+class TDBatch(NamedTuple):
+    """A minibatch with its TD targets; the first axis of every tensor is the batch."""
 
     obs: Tensor
     action: Tensor
@@ -26,19 +26,19 @@ class Lesson(NamedTuple):
     slot: Tensor | None = None  # where a prioritised memory keeps them
     noise: Tensor | None = None  # of the noisy layers: (n_noise,), or one a row
 
-    def rows(self, rows: slice) -> Lesson:
+    def rows(self, rows: slice) -> TDBatch:
         """Return some of the rows; weight, slot and noise are none."""
-        return Lesson(self.obs[rows], self.action[rows], self.target[rows])
+        return TDBatch(self.obs[rows], self.action[rows], self.target[rows])
 
 
 def pick(outputs: Tensor, action: Tensor) -> Tensor:
-    """Return what ``outputs`` (batch, n_actions, n_outputs) say about one action of each row."""
+    """Return the ``outputs`` (batch, n_actions, n_outputs) of one action of each row."""
     index = action[:, None, None].expand(-1, 1, outputs.shape[-1])
     return outputs.gather(1, index).squeeze(1)
 
 
-class Lessons:
-    """Draws minibatches, and says what is to be learned from them.
+class TDTargets:
+    """Draws minibatches and computes their TD targets.
 
     Args:
         nets: what learns
@@ -54,7 +54,7 @@ class Lessons:
         self.burn_in = config.burn_in if config.lstm_size else 0
         self.is_image = nets.parts.has_images
 
-    def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[Lesson]:
+    def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[TDBatch]:
         """Yield ``n`` minibatches.
 
         Args:
@@ -77,14 +77,14 @@ class Lessons:
         for first in range(0, n, at_once):
             rows = size * min(at_once, n - first)
             drawn = memory.sample(rows, self.generator)
-            lesson = self.of(drawn) if alike else None
+            shared = self.of(drawn) if alike else None
             for i in range(0, rows, size):
                 part = slice(i, i + size)
-                yield lesson.rows(part) if lesson else self.of(drawn.rows(part))
+                yield shared.rows(part) if shared else self.of(drawn.rows(part))
 
     @torch.no_grad()
-    def of(self, batch: Batch) -> Lesson:
-        """Return what is to be learned from some transitions, as the target network sees it."""
+    def of(self, batch: Batch) -> TDBatch:
+        """Return some transitions with their TD targets."""
         burn_in, target, nets = self.burn_in, self.target, self.nets
         # Independent noise for learning, valuing and choosing, as the paper has it.
         noise = nets.draw_noise(self.generator, 3)
@@ -97,4 +97,4 @@ class Lessons:
         reward = self.config.reward_scale * batch.reward
         wanted = nets.returns.target(reward, batch.discount, pick(outputs, best))
         obs = nets.warm_up(batch.obs, burn_in)
-        return Lesson(obs, batch.action, wanted, batch.weight, batch.slot, learning)
+        return TDBatch(obs, batch.action, wanted, batch.weight, batch.slot, learning)

@@ -1,4 +1,4 @@
-"""Noise on the actions of deterministic policies, drawn for each environment apart."""
+"""Action noise: how deterministic policies explore, drawn for each environment apart."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 import torch
 from rltune.agents.errors import unknown
-from rltune.agents.memory.replay import ReplayMemory
 from torch import Tensor
 
 
 class ActionNoise(Protocol):
-    """What is added to actions between -1 and 1."""
+    """Noise that is added to actions between -1 and 1."""
 
     def draw(self, n_envs: int, generator: torch.Generator) -> Tensor:
         """Return the next noise of every environment: (n_envs, size)."""
@@ -25,7 +24,7 @@ class ActionNoise(Protocol):
         """Begin anew, with any number of environments."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next noise depends on, the generator aside."""
+        """Return the state that the next noise depends on, the generator aside."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
@@ -119,24 +118,3 @@ def make_noise(kind: str, size: int, std: float) -> ActionNoise:
     if kind not in NOISES:
         raise unknown("noise_type", kind, NOISES)
     return NOISES[kind](size, std)
-
-
-class NoiseResettingMemory(ReplayMemory):
-    """A replay memory that tells the noise where episodes end.
-
-    The algorithm sees no environment, and the memory is where it learns of an episode's end.
-    """
-
-    noise: ActionNoise
-
-    def add(self, **step: Any) -> None:
-        """Append one step of all environments, as `ReplayMemory.add`."""
-        super().add(**step)
-        ended = step["terminated"] | step["truncated"]
-        if ended.any():
-            self.noise.reset(torch.from_numpy(ended))
-
-    def interrupt(self) -> None:
-        """Note that new episodes begin in all environments."""
-        super().interrupt()
-        self.noise.reset(torch.ones(self.n_envs, dtype=torch.bool))

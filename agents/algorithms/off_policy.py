@@ -1,4 +1,4 @@
-"""What DDPG, TD3 and SAC have in common beside their networks: rates, rewards and errors."""
+"""Off-policy actor-critics: the hyperparameters and losses that DDPG, TD3 and SAC share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from rltune.agents.config import OffPolicyConfig, hp
-from rltune.agents.schedules import value_at
 from torch import Tensor
 
 
@@ -39,8 +38,3 @@ def huber(error: Tensor) -> Tensor:
 
 
 TD_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"squared": torch.square, "huber": huber}
-
-
-def learning_rate_of(own: float | str, shared: float | str, progress: float) -> float:
-    """Return the ``own`` learning rate of a network, or where that is 0 the ``shared`` one."""
-    return value_at(own or shared, progress)

@@ -1,14 +1,15 @@
-"""What A2C, PPO and TRPO are made of: a policy that acts, and a rollout with its advantages."""
+"""On-policy learning: the policy of A2C, PPO and TRPO, and rollouts with their advantages."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithms.returns import generalised_advantages
-from rltune.agents.config import OnPolicyConfig
+from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.memory.rollout import RolloutMemory
@@ -18,8 +19,34 @@ from rltune.agents.spaces import Spaces
 from torch import Tensor
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(OnPolicyConfig):
+    """The hyperparameters of A2C and PPO on the form of the network: an LSTM, a shared torso."""
+
+    lstm_size: int = hp(
+        0,
+        low=32,
+        high=256,
+        scale="pow2",
+        mutable=False,
+        help="an LSTM between encoder and net_arch; 0: none",
+    )
+    sequence_length: int = hp(
+        0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
+    )
+    shared_torso: bool = hp(
+        False, mutable=False, help="actor and critic share the hidden layers of net_arch"
+    )
+    model: str = hp(
+        "",
+        outputs=("", ""),
+        mutable=False,
+        help="file that describes the network, with two output layers",
+    )
+
+
 class Rollout(NamedTuple):
-    """Transitions and what is to be learned from them; the first axis of every tensor is rows."""
+    """Transitions with their advantages and targets; the first axis of every tensor is rows."""
 
     obs: Tensor
     action: Tensor  # (rows, size)
@@ -66,7 +93,7 @@ class Rollout(NamedTuple):
         return float(torch.where(variance > 0, 1 - residual / variance, 0.0))
 
 
-class Policy:
+class RolloutPolicy:
     """An actor-critic network that acts, and looks back on what it did.
 
     Acting needs the actor alone; values, log-probabilities and advantages come from one batched
@@ -102,9 +129,9 @@ class Policy:
     @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        seen = self.tensor(obs)
-        latent = self.nets.actor.torso(self.nets.read(seen))
-        params = self.nets.parts.allow(self.nets.actor.params(latent), seen)
+        inputs = self.tensor(obs)
+        latent = self.nets.actor.torso(self.nets.read(inputs))
+        params = self.nets.parts.allow(self.nets.actor.params(latent), inputs)
         if not explore:
             action = self.distribution.mode(params)
         elif self.config.use_sde and self.nets.actor.std == "sde":
@@ -192,18 +219,7 @@ class Policy:
         self.steps_explored = state["steps_explored"]
 
 
-class _FromRollouts(Protocol):
-    """What of a configuration decides on the sequences of a rollout."""
-
-    @property
-    def lstm_size(self) -> int: ...
-    @property
-    def n_steps(self) -> int: ...
-    @property
-    def sequence_length(self) -> int: ...
-
-
-def whole_sequences(config: _FromRollouts) -> int:
+def whole_sequences(config: RecurrentConfig) -> int:
     """Return the length of the sequences that a rollout is cut into.
 
     Raises:

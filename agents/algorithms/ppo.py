@@ -10,8 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.on_policy import Policy, Rollout, whole_sequences
-from rltune.agents.config import OnPolicyConfig, hp
+from rltune.agents.algorithms.on_policy import (
+    RecurrentConfig,
+    Rollout,
+    RolloutPolicy,
+    whole_sequences,
+)
+from rltune.agents.config import hp
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.schedules import value_at
@@ -20,7 +25,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(RecurrentConfig):
     """The hyperparameters of PPO."""
 
     batch_size: int = hp(128, low=32, high=1024, scale="pow2", minimum=1, help="minibatch size")
@@ -40,26 +45,6 @@ class PPOConfig(OnPolicyConfig):
     )
     target_kl: float = hp(
         0.0, low=0.003, high=0.1, scale="log", help="end an update beyond 1.5 times this; 0: never"
-    )
-    lstm_size: int = hp(
-        0,
-        low=32,
-        high=256,
-        scale="pow2",
-        mutable=False,
-        help="an LSTM between encoder and net_arch; 0: none",
-    )
-    sequence_length: int = hp(
-        0, low=8, high=128, scale="pow2", help="steps it is trained through; 0: the whole rollout"
-    )
-    shared_torso: bool = hp(
-        False, mutable=False, help="actor and critic share the hidden layers of net_arch"
-    )
-    model: str = hp(
-        "",
-        outputs=("", ""),
-        mutable=False,
-        help="file that describes the network, with two output layers",
     )
 
 
@@ -113,7 +98,7 @@ class PPO(Algorithm[PPOConfig]):
         self.state_size = 2 * config.lstm_size
         self.sequence_length = whole_sequences(config)
         self.update_every = config.n_steps * spaces.n_envs
-        self.policy = Policy(config, spaces, seed, self.generator)
+        self.policy = RolloutPolicy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
 
@@ -140,7 +125,7 @@ class PPO(Algorithm[PPOConfig]):
         self.policy.begin_rollout()
         if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
             return {}
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
         scalars = self._scalars(progress)
 
         history: list[dict[str, Tensor]] = []

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.off_policy import TD_LOSSES, learning_rate_of
-from rltune.agents.algorithms.sac_batches import Minibatches, Transitions
+from rltune.agents.algorithms.off_policy import TD_LOSSES
+from rltune.agents.algorithms.sac_batches import Minibatches, SACBatch
 from rltune.agents.algorithms.sac_config import SACConfig
 from rltune.agents.algorithms.sac_temperature import TargetEntropy, Temperature
 from rltune.agents.generators import restore_generator, weight_generator
@@ -40,7 +40,7 @@ class Scalars(NamedTuple):
     reward_scale: Tensor
 
 
-class Nets(nn.Module):
+class SACNets(nn.Module):
     """Actor and critics, and the target that follows the critics."""
 
     def __init__(
@@ -55,8 +55,8 @@ class Nets(nn.Module):
         self.actor, self.critics, self.target_critics = actor, critics, target
 
 
-def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return half of how wrong the critics are, summed over them."""
+def critic_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return half of the TD errors' loss, summed over the critics."""
     with torch.no_grad():
         next_q, log_prob = nets.actor.expect(nets.target_critics, batch.next_obs, batch.next_noise)
         soft_value = next_q - hp.ent_coef * log_prob
@@ -66,15 +66,15 @@ def critic_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, di
     return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
 
 
-def actor_loss(nets: Nets, batch: Transitions, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return how far the actor is from the best policy of the soft values."""
+def actor_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the actor's loss: its divergence from the best policy of the soft values."""
     q, log_prob = nets.actor.expect(nets.critics, batch.obs, batch.noise)
     loss = (hp.ent_coef * log_prob - q).mean()
     return loss, {"actor_loss": loss.detach(), "entropy": -log_prob.detach().mean()}
 
 
 def temperature_loss(temperature: Temperature, entropy: Tensor, hp: Scalars) -> Tensor:
-    """Return what falls with a higher temperature where the entropy is below its target."""
+    """Return a loss that a higher temperature lowers where the entropy is below its target."""
     return (temperature.log * (entropy - hp.target_entropy)).mean()
 
 
@@ -111,7 +111,7 @@ class SAC(Algorithm[SACConfig]):
         self.temperature_learner = Learner(self.temperature, config)
         self.target = Target(critics)
         td_loss = TD_LOSSES[config.td_loss]
-        self.nets = Nets(actor, critics, self.target.module, td_loss)
+        self.nets = SACNets(actor, critics, self.target.module, td_loss)
         self.reward_scale = torch.tensor(config.reward_scale, device=self.device)
         self.minibatches = Minibatches(
             actor, critics, self.target.module, self.scale, config, self.generator
@@ -138,26 +138,26 @@ class SAC(Algorithm[SACConfig]):
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return actions within their bounds for ``obs`` (n, ...); greedy unless ``explore``."""
         n, actor = len(obs), self.nets.actor
-        seen = torch.from_numpy(obs).to(self.device)
+        inputs = torch.from_numpy(obs).to(self.device)
         if not explore:
-            return self.scale.to_space(actor(seen))
+            return self.scale.to_space(actor(inputs))
         self.acted += n
         if self.acted - n < self.config.learning_starts:
-            mask = self.parts.mask(seen) if self.parts.n_mask else None
+            mask = self.parts.mask(inputs) if self.parts.n_mask else None
             return self.scale.to_space(self.scale.random(n, self.generator, mask))
         if not isinstance(actor, SquashedGaussian) or not actor.use_sde:
-            return self.scale.to_space(actor.explore(seen, self.generator))
+            return self.scale.to_space(actor.explore(inputs, self.generator))
         every = self.config.sde_sample_freq
         if self.exploration is None or (every > 0 and self.steps_explored % every == 0):
             self.exploration = actor.functions(n, self.generator)
         self.steps_explored += 1
-        return self.scale.to_space(actor.explore_sde(seen, self.exploration))
+        return self.scale.to_space(actor.explore_sde(inputs, self.exploration))
 
     @torch.no_grad()
     def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the states of both LSTMs after ``obs``: (n, state_size)."""
-        seen = torch.from_numpy(obs).to(self.device)
-        states = [net.next_state(seen) for net in (self.nets.actor.torso, self.nets.critics)]
+        inputs = torch.from_numpy(obs).to(self.device)
+        states = [net.next_state(inputs) for net in (self.nets.actor.torso, self.nets.critics)]
         joined: NDArray[np.float32] = torch.cat(states, 1).cpu().numpy()
         return joined
 
@@ -174,13 +174,10 @@ class SAC(Algorithm[SACConfig]):
         if self.state_size and memory.steps < self.config.burn_in + self.config.sequence_length:
             return {}  # there is no sequence yet
         config = self.config
-        learning_rate, actor_rate, critic_rate, temperature_rate = (
-            learning_rate_of(own, config.learning_rate, progress) * self.learning_rate_factor
-            for own in (
-                *(0, config.actor_learning_rate, config.critic_learning_rate),
-                config.temperature_learning_rate,
-            )
-        )
+        learning_rate = self.learning_rate_at(progress)
+        actor_rate = self.learning_rate_at(progress, config.actor_learning_rate)
+        critic_rate = self.learning_rate_at(progress, config.critic_learning_rate)
+        temperature_rate = self.learning_rate_at(progress, config.temperature_learning_rate)
         history: list[dict[str, Tensor]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1

@@ -1,4 +1,4 @@
-"""What SAC learns from: minibatches of a memory, with noise for the actions that it will take."""
+"""SAC's minibatches: replayed transitions, with noise for the actions that it will take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rltune.agents.networks.critics import CRITICS, Critics
 from torch import Tensor
 
 
-class Transitions(NamedTuple):
+class SACBatch(NamedTuple):
     """Sampled transitions and noise for both actions; the first axis of a tensor is the batch."""
 
     obs: Tensor
@@ -51,17 +51,17 @@ class Minibatches:
         self.scale, self.config, self.generator = scale, config, generator
         self.burn_in = config.burn_in if config.lstm_size else 0
 
-    def draw(self, memory: ReplayMemory) -> Transitions:
+    def draw(self, memory: ReplayMemory) -> SACBatch:
         """Return a minibatch."""
         if self.config.lstm_size:
             return self.of(sample_sequences(memory, self.config, self.generator))
         return self.of(memory.sample(self.config.batch_size, self.generator))
 
-    def of(self, batch: Batch) -> Transitions:
-        """Return what is to be learned from some transitions, or from sequences of them."""
+    def of(self, batch: Batch) -> SACBatch:
+        """Return the minibatch of some transitions, or of sequences of them."""
         actor, n = self.actor, len(batch.reward)
         noise = actor.noise(n, self.generator)
-        return Transitions(
+        return SACBatch(
             obs=self._warmed_up(batch.obs, self.critics),
             action=self.scale.to_nets(batch.action),
             reward=batch.reward,
@@ -72,11 +72,11 @@ class Minibatches:
         )
 
     @torch.no_grad()
-    def _warmed_up(self, seen: Tensor, critics: Critics) -> Tensor:
+    def _warmed_up(self, inputs: Tensor, critics: Critics) -> Tensor:
         """Return sequences behind the burn-in, with the states of the actor and of ``critics``."""
-        own = self.actor.torso.warm_up(seen, self.burn_in)
+        own = self.actor.torso.warm_up(inputs, self.burn_in)
         if self.burn_in:
             parts = critics.parts
-            theirs = parts.state(critics.warm_up(seen, self.burn_in)[:, 0], CRITICS)
+            theirs = parts.state(critics.warm_up(inputs, self.burn_in)[:, 0], CRITICS)
             parts.state(own[:, 0], CRITICS).copy_(theirs)
         return own

@@ -1,4 +1,4 @@
-"""SAC's temperature and what it aims at (Haarnoja et al. 2018, arXiv:1812.05905, section 5)."""
+"""SAC's temperature and its target entropy (Haarnoja et al. 2018, arXiv:1812.05905, section 5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TargetEntropy:
     Args:
         target_entropy: a number; or auto: as the actor says, and where there are action masks, for
             the actions that they allow
-        actor: whose entropy it is
+        actor: its entropy is meant
         device: of the result
 
     Raises:

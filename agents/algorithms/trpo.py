@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.on_policy import Policy, Rollout
+from rltune.agents.algorithms.on_policy import Rollout, RolloutPolicy
 from rltune.agents.algorithms.trust_region import line_search, natural_step
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.learner import Learner, flatten
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import Bernoulli, Gaussian
-from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
 
@@ -79,7 +78,7 @@ class Scalars(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """What the policy did; the first axis of every tensor is rows."""
+    """Actions of the policy that acted; the first axis of every tensor is rows."""
 
     obs: Tensor
     action: Tensor
@@ -89,7 +88,7 @@ class Behaviour(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the critic learns from: its inputs, and what the values should have been."""
+    """The critic's training data: its inputs, and the target values."""
 
     features: Tensor
     target: Tensor
@@ -132,7 +131,7 @@ class TRPO(Algorithm[TRPOConfig]):
     ) -> None:
         super().__init__(config, spaces, seed=seed, device=device)
         self.update_every = config.n_steps * spaces.n_envs
-        self.policy = Policy(config, spaces, seed, self.generator)
+        self.policy = RolloutPolicy(config, spaces, seed, self.generator)
         self.nets = self.policy.nets
         self.parameters = [*self.nets.encoder.parameters(), *self.nets.actor.parameters()]
         self.flat = flatten(self.parameters)
@@ -161,7 +160,7 @@ class TRPO(Algorithm[TRPOConfig]):
         self.policy.begin_rollout()
         if len(rollout.advantage) == 0:  # a very short rollout may hold no valid row
             return {}
-        learning_rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
+        learning_rate = self.learning_rate_at(progress)
         return {
             **self._update_actor(self._behaviour(rollout)),
             **self._update_critic(rollout, learning_rate),
@@ -171,7 +170,7 @@ class TRPO(Algorithm[TRPOConfig]):
 
     @torch.no_grad()
     def _behaviour(self, rollout: Rollout) -> Behaviour:
-        """Return what the actor learns from."""
+        """Return the data that the actor learns from."""
         every = self.config.sub_sampling_factor
         if every > 1:
             rollout = rollout.rows(self._shuffled(len(rollout.advantage))[::every])

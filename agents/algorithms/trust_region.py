@@ -1,4 +1,4 @@
-"""Steps of the natural gradient within a trust region.
+"""Trust region steps: the natural gradient, by conjugate gradient and line search.
 
 Schulman et al. 2015, arXiv:1502.05477, appendix C.
 """

@@ -1,4 +1,4 @@
-"""The standard steps before a deep network plays Atari (Mnih et al., 2015; Machado et al., 2018).
+"""Atari preprocessing: the standard steps (Mnih et al., 2015; Machado et al., 2018).
 
 No-ops at the start, sticky actions where the id has them (``-v5``), 4 frames per decision with the
 maximum over the last two, 84x84 grey, and FIRE pressed where a game waits for it. Rewards and lives

@@ -1,14 +1,12 @@
-"""Backends of vector environments, brought to one meaning for `rltune.agents.envs.vector`.
+"""Vector environment backends: in this process, a process each, native, and envpool.
 
-Each steps all environments and says what truly came next; `Envs` says when a new episode begins.
-gymnasium's own autoreset is switched off, or undone where it can't be (PITFALLS: its default hands
-over a bogus transition from the end of an episode to the start of the next).
+Each steps all environments and gives the true successors; `rltune.agents.envs.vector` decides when
+a new episode begins. gymnasium's own autoreset is switched off, or undone where it can't be: its
+default hands over a bogus transition from the end of an episode to the start of the next.
 """
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -17,15 +15,13 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
-from rltune.agents.envs.atari import FRAME_SKIP
-from rltune.agents.envs.make import Env, build, find_spec, is_atari, is_own, split_limit
+from rltune.agents.envs.make import Env, build
 from rltune.agents.envs.masks import KEY, refuse_masks
-from rltune.agents.envs.wrappers import WRAPPER
+from rltune.agents.envs.native import VectorEnv, fire_action, make_envpool, make_native
 from rltune.agents.errors import UserError
-from rltune.agents.spaces import as_seen
+from rltune.agents.spaces import as_model_input
 
 Array = npt.NDArray[Any]
-VectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 
@@ -36,7 +32,7 @@ SUCCESS = ("is_success", "success")
 
 
 class Step(NamedTuple):
-    """What came of one action per environment; ``next_obs`` is the true successor."""
+    """The outcome of one action per environment; ``next_obs`` is the true successor."""
 
     next_obs: Array
     reward: npt.NDArray[np.float64]
@@ -47,7 +43,7 @@ class Step(NamedTuple):
 
 
 class Backend(Protocol):
-    """What `Envs` needs. ``time_limit`` is what it still has to enforce, in steps."""
+    """The interface that `Envs` uses; it enforces ``time_limit`` (in steps) itself."""
 
     observation_space: gymnasium.spaces.Box
     action_space: gymnasium.Space[Any]
@@ -80,7 +76,7 @@ class Backend(Protocol):
         raise NotImplementedError("only vectorization='sync' shows its environments")
 
     def metadata(self) -> Mapping[str, Any]:
-        """Return what gymnasium's environments say about their rendering."""
+        """Return gymnasium's metadata of the environment, such as ``render_fps``."""
         return {}
 
     def close(self) -> None:
@@ -95,9 +91,9 @@ class _Sync(Backend):
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
         made = [build(env, **options) for _ in range(n_envs)]
         self._name = env
-        self._envs = [one for one, _ in made]
+        self._envs = [env for env, _ in made]
         self.time_limit = made[0][1]
-        self.observation_space = as_seen(self._envs[0].observation_space)
+        self.observation_space = as_model_input(self._envs[0].observation_space)
         self.action_space = self._envs[0].action_space
         self._shape = self.observation_space.shape
         self._atari = bool(options.get("atari"))
@@ -133,7 +129,7 @@ class _Sync(Backend):
         return UserError(f"environment {self._name!r}: {what}")
 
     def _amended(self, result: Any) -> tuple[Any, float, bool, bool, Any]:
-        """Return what a step gave with a plain number for the reward, or complain."""
+        """Return a step's result with a plain number for the reward, or complain."""
         if not (isinstance(result, tuple) and len(result) == 5):
             raise self._wrong(
                 "step() must return (observation, reward, terminated, truncated, info)"
@@ -199,7 +195,7 @@ class _Async(Backend):
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
         self._name = env
         probe, self.time_limit = build(env, **options)
-        self.observation_space = as_seen(probe.observation_space)
+        self.observation_space = as_model_input(probe.observation_space)
         self.action_space = probe.action_space
         probe.close()  # type: ignore[no-untyped-call]
         self._envs: Any = gymnasium.vector.AsyncVectorEnv(
@@ -259,7 +255,7 @@ class _Native(Backend):
     def __init__(self, n_envs: int, env: str, **options: Any) -> None:
         self._name = env
         self._envs = self._make(n_envs, env, options)
-        self.observation_space = as_seen(self._envs.single_observation_space)
+        self.observation_space = as_model_input(self._envs.single_observation_space)
         self.action_space = self._envs.single_action_space
         self._same_step = self._envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
         self._fire = fire_action(env) if options.get("atari") else None
@@ -284,7 +280,7 @@ class _Native(Backend):
 
     def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
         if self._same_step:
-            obs[which] = self._seen[which]
+            obs[which] = self._next_obs[which]
 
     def step(self, actions: Array) -> Step:
         if self._fire is not None and self._fires.any():
@@ -298,7 +294,7 @@ class _Native(Backend):
         if self._fire is not None:
             self._fires = life_lost & ~ended
         if self._same_step:
-            self._seen = obs
+            self._next_obs = obs
             if ended.any():
                 obs = obs.copy()
                 obs[ended] = np.stack(list(info["final_obs"][ended]))
@@ -355,7 +351,7 @@ BACKENDS: dict[str, Callable[..., Backend]] = {
 
 
 def _success(info: Mapping[str, Any], i: int) -> bool | None:
-    """Read it from the info of a gymnasium vector: arrays, and masks of who filled them."""
+    """Read it from a gymnasium vector's info: arrays, and masks of the rows that are filled."""
     for name in SUCCESS:
         if name in info and ("_" + name not in info or info["_" + name][i]):
             return bool(info[name][i])
@@ -401,139 +397,3 @@ def _keeps_state(env: Env) -> bool:
     """
     methods = (getattr(env, "get_state", None), getattr(env, "set_state", None))
     return env.unwrapped is env and all(callable(method) for method in methods)
-
-
-def fire_action(env: str) -> int | None:
-    """Return the action that starts the ball of an Atari game, None where there is none."""
-    made, _ = build(env, frame_stack=1, atari=True)
-    meanings: list[str] = cast(Any, made.unwrapped).get_action_meanings()
-    made.close()  # type: ignore[no-untyped-call]
-    return meanings.index("FIRE") if "FIRE" in meanings else None
-
-
-def n_threads() -> int:
-    """Return how many threads to step with, 0 for one per core.
-
-    Ray gives each trial OMP_NUM_THREADS: the cores that are its own.
-    """
-    return int(os.environ.get("OMP_NUM_THREADS") or 0)
-
-
-def make_native(
-    n_envs: int,
-    env: str,
-    *,
-    env_kwargs: Mapping[str, Any] | None,
-    frame_stack: int,
-    atari: bool,
-    max_episode_steps: int | None,
-    render_mode: str | None,
-    small_images: bool,
-) -> VectorEnv:
-    """Return the environment's own vector version.
-
-    Raises:
-        UserError: there is none.
-    """
-    if is_own(env):
-        raise UserError(f"environment {env!r} of your own has no native version; use 'sync'")
-    kwargs, limit = split_limit(env, env_kwargs)
-    _check_unwrapped(env, kwargs)
-    spec = find_spec(env)
-    if spec.vector_entry_point is None:
-        hint = "use an 'ALE/...-v5' id" if atari else "use 'sync', or 'envpool' where it has it"
-        raise UserError(f"environment {env!r} has no native version; {hint}")
-    if atari:
-        kwargs.update(stack_num=max(1, frame_stack), reward_clipping=False)
-        kwargs.update(autoreset_mode="SameStep", num_threads=n_threads())
-        if steps := _least(limit, max_episode_steps):
-            kwargs["max_num_frames_per_episode"] = steps * FRAME_SKIP
-    elif frame_stack > 1:
-        raise UserError(f"environment {env!r} has no native version with frame_stack; use 'sync'")
-    elif steps := _least(limit or spec.max_episode_steps, max_episode_steps):
-        kwargs["max_episode_steps"] = steps
-    return gymnasium.make_vec(spec, n_envs, vectorization_mode="vector_entry_point", **kwargs)
-
-
-def _check_unwrapped(env: str, kwargs: Mapping[str, Any]) -> None:
-    if named := [name for name in kwargs if name.startswith(WRAPPER)]:
-        raise UserError(f"environment {env!r}: {named[0]} needs vectorization sync or async")
-
-
-def make_envpool(
-    n_envs: int,
-    env: str,
-    *,
-    seeds: Sequence[int],
-    env_kwargs: Mapping[str, Any] | None,
-    frame_stack: int,
-    atari: bool,
-    max_episode_steps: int | None,
-    render_mode: str | None,
-    small_images: bool,
-) -> VectorEnv:
-    """Return envpool's version of a registered environment, with a seed for each.
-
-    Raises:
-        UserError: there is no envpool, or it has no such environment, or a different one.
-    """
-    ours, limit = build(
-        env,
-        env_kwargs=env_kwargs,
-        frame_stack=frame_stack,
-        atari=atari,
-        max_episode_steps=max_episode_steps,
-        small_images=small_images,
-    )
-    ours.close()  # type: ignore[no-untyped-call]
-    try:
-        import envpool
-    except ImportError:
-        raise UserError("vectorization 'envpool' needs it: pip install \"rltune[fast]\"") from None
-    name, (kwargs, asked) = env, split_limit(env, env_kwargs)
-    _check_unwrapped(env, kwargs)
-    if atari and is_atari(env):
-        name, kwargs, limit = _atari_for_envpool(env, kwargs, _least(asked, max_episode_steps))
-        kwargs["stack_num"] = max(1, frame_stack)
-    elif frame_stack > 1:
-        raise UserError(f"environment {env!r} has no frame_stack in envpool; use 'sync'")
-    if name not in envpool.list_all_envs():
-        raise UserError(f"envpool has no environment {env!r}; use 'sync'")
-    if limit is not None:
-        kwargs["max_episode_steps"] = limit
-    kwargs.update(env_seed=list(seeds), num_threads=n_threads())
-    try:
-        made = envpool.make(name, env_type="gymnasium", num_envs=n_envs, **kwargs)
-    except TypeError as error:
-        raise UserError(f"environment {env!r} in envpool: {error}") from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it casts the bounds of its own spaces
-        same = _outline(made) == _outline(ours)
-    if not same:
-        raise UserError(
-            f"environment {env!r} has other observations or actions in envpool "
-            f"({made.observation_space}, {made.action_space}); use 'sync'"
-        )
-    return cast(VectorEnv, made)
-
-
-def _least(*limits: int | None) -> int | None:
-    return min((steps for steps in limits if steps is not None), default=None)
-
-
-def _atari_for_envpool(
-    env: str, kwargs: Mapping[str, Any], max_episode_steps: int | None
-) -> tuple[str, dict[str, Any], int]:
-    """Return envpool's name for an Atari game, its options and the time limit in steps."""
-    options = {**find_spec(env).kwargs, **kwargs}
-    del options["frameskip"]
-    limit = options.pop("max_num_frames_per_episode") // FRAME_SKIP
-    name = "".join(word.capitalize() for word in options.pop("game").split("_"))
-    return f"{name}-v5", options, min(limit, max_episode_steps or limit)
-
-
-def _outline(env: Any) -> tuple[Any, ...]:
-    """Return what two versions of an environment must have in common."""
-    obs, action = env.observation_space, env.action_space
-    image = obs.dtype == np.uint8 and len(obs.shape) == 3
-    return type(obs), obs.shape, image, type(action), action.shape, getattr(action, "n", None)

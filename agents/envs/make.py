@@ -1,4 +1,4 @@
-"""One environment, from its name: gymnasium ids, Atari games, and classes of the user's own.
+"""Environment construction from a name: gymnasium ids, Atari games, and users' own classes.
 
 Whatever the environment gives, an agent sees one of two observations: a float32 vector ``(d,)``
 or a uint8 image ``(channels, height, width)``; of images beside other numbers, a vector that knows
@@ -25,7 +25,7 @@ from rltune.agents.envs.masks import Masked, mask_to_info, offers_masks
 from rltune.agents.envs.wrappers import take_wrappers, wrapped
 from rltune.agents.errors import UserError
 from rltune.agents.images import Layout, image_layout, with_images
-from rltune.agents.spaces import as_seen
+from rltune.agents.spaces import as_model_input
 from rltune.agents.user_code import check_single_agent, factory, import_module
 
 Env = gymnasium.Env[Any, Any]
@@ -140,7 +140,7 @@ def as_shown(
     frames = frame_stack_of(env, frame_stack, atari)
     made = _with_layout(env, unmasked, frames, small_images)
     if is_masked:
-        made = Masked(env, made, as_seen(made.observation_space))
+        made = Masked(env, made, as_model_input(made.observation_space))
     return made
 
 
@@ -193,7 +193,7 @@ def is_atari(env: str) -> bool:
 
 
 def frame_stack_of(env: str, frame_stack: int, atari: bool | None) -> int:
-    """Return how many frames make one observation: 4 for preprocessed Atari games unless asked."""
+    """Return the number of frames in an observation: 4 for preprocessed Atari unless asked."""
     if frame_stack == 0 and atari is not False and is_atari(env):
         return 4
     return frame_stack
@@ -326,7 +326,7 @@ def _check_env(env: str, made: object) -> None:
         takes = inspect.signature(cast(Any, made).reset).parameters.values()
     except (TypeError, ValueError):  # not written in Python
         return
-    if not any(one.name == "seed" or one.kind is one.VAR_KEYWORD for one in takes):
+    if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in takes):
         raise UserError(f"environment {env!r}: reset() must take seed and options, both by name")
 
 
@@ -370,7 +370,7 @@ def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> E
 
 
 def _unfit(space: spaces.Space[Any], where: str = "") -> str:
-    """Return where the space, or the first of its parts that is so, has no fixed length, or ""."""
+    """Return the place of the first part of a space without a fixed length, or ""."""
     parts: Iterable[tuple[Any, spaces.Space[Any]]] = ()
     if isinstance(space, spaces.Dict):
         parts = space.spaces.items()

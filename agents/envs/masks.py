@@ -3,7 +3,7 @@
 They say it in the info of reset and step, ``info["action_mask"]``, or with an ``action_mask`` in a
 Dict observation. There is a bit for each action; for MultiDiscrete actions, one for each value of
 the first choice, then of the second, and so on (or a tuple with a part for each choice, as
-gymnasium's ``sample`` takes it). Agents then see `rltune.agents.spaces.Seen` vectors.
+gymnasium's ``sample`` takes it). Agents then see `rltune.agents.spaces.AugmentedBox` vectors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.envs.waiting import calling
 from rltune.agents.errors import UserError
-from rltune.agents.spaces import Seen
+from rltune.agents.spaces import AugmentedBox
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
@@ -41,7 +41,7 @@ def offers_masks(env: Env) -> bool:
 
 
 def choice_counts(space: gymnasium.Space[Any]) -> list[int]:
-    """Return how many values each choice of an action has; nothing where masks have no meaning."""
+    """Return the number of values of each choice of an action; [] where masks have no meaning."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
@@ -81,7 +81,7 @@ class Masked(gymnasium.Wrapper[Array, Any, Any, Any]):
             refuse_masks(name, env.action_space, {KEY: None})
         self._starts = np.cumsum([0, *self._counts[:-1]])
         self._n_bits = sum(self._counts)
-        self.observation_space = Seen(inner, self._n_bits)
+        self.observation_space = AugmentedBox(inner, self._n_bits)
 
     def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
         """Begin an episode."""

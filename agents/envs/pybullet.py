@@ -1,4 +1,4 @@
-"""PyBullet's environments (``MinitaurBulletEnv-v0`` and its relatives) as gymnasium's.
+"""PyBullet environments (``MinitaurBulletEnv-v0`` and its relatives) as gymnasium's.
 
 pybullet_envs was written for the old ``gym`` package, of which it needs next to nothing. While it
 is imported, small stand-ins take the places of ``gym`` and ``pkg_resources``; then they are gone
@@ -96,15 +96,15 @@ class BulletEnv(gymnasium.Env[Array, Array]):
                     self._env.close()
                     self._env = self._make_anew()
                 self._env.seed(seed)
-            return self._seen(self._env.reset()), {}
+            return self._cast(self._env.reset()), {}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Take an action; ``truncated`` is always False."""
         with _numpy_random(self._numpy_bits):
             obs, reward, done, info = self._env.step(action)
-        return self._seen(obs), float(reward), bool(done), False, info
+        return self._cast(obs), float(reward), bool(done), False, info
 
-    def _seen(self, obs: Any) -> Array:
+    def _cast(self, obs: Any) -> Array:
         return np.asarray(obs, self.observation_space.dtype)
 
     def render(self) -> Any:

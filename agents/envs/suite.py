@@ -1,4 +1,6 @@
-"""Several environments as one name: ``CartPole-v1=9:475,Acrobot-v1=-500:-100``.
+"""Environment suites: several environments as one name, with normalised scores.
+
+A name looks like ``CartPole-v1=9:475,Acrobot-v1=-500:-100``.
 
 Behind each environment stand the return that counts as 0 and the one that counts as 1: returns of
 different environments can only be averaged as normalised scores. `completed` fills in those that
@@ -40,7 +42,7 @@ class Scale:
 
 
 def is_suite(env: str) -> bool:
-    """Return whether the name means environments with scores, rather than one environment."""
+    """Tell whether a name means a suite, rather than one environment."""
     return "," in env or "=" in env
 
 
@@ -50,7 +52,7 @@ def environments(env: str) -> list[str]:
 
 
 def parse_suite(env: str, flag: str = "--env") -> list[Scale]:
-    """Return the environments with their scales; ``flag`` is who gave them.
+    """Return the environments with their scales; ``flag`` is named in errors.
 
     Raises:
         UserError: a scale is missing or wrong, or an environment comes twice.
@@ -76,7 +78,7 @@ def parse_suite(env: str, flag: str = "--env") -> list[Scale]:
 
 
 def shares(total: int, parts: int) -> list[int]:
-    """Return how many of ``total`` env_steps each of so many environments has."""
+    """Return the share of ``total`` env steps of each of so many environments."""
     ends = [total * k // parts for k in range(parts + 1)]
     return [end - start for start, end in itertools.pairwise(ends)]
 

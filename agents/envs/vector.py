@@ -1,4 +1,4 @@
-"""Environments side by side, whatever their autoreset mode: the only module that steps any.
+"""Vector environments: environments stepped side by side, whatever their autoreset mode.
 
 A step hands over true transitions: the successor that the environment showed (also at the end of an
 episode), terminated and truncated apart. Every episode has a number and is reset with a seed made
@@ -217,7 +217,7 @@ class Envs:
         return [episode_seed(self.seed, int(self._numbers[i])) for i in which]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to stand at the same point of the same episodes.
+        """Return the state from which `load_state_dict` continues the same episodes.
 
         An episode is its seed and the actions so far, played again on loading. An environment that
         has both ``get_state()`` (plain Python or tensors, its generator included) and
@@ -266,7 +266,7 @@ class Envs:
 
     @property
     def steps_per_second(self) -> float:
-        """How many steps a second look natural."""
+        """The steps a second that look natural."""
         return float(self._backend.metadata().get("render_fps") or 30) / self.frame_skip
 
     def close(self) -> None:

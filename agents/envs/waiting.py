@@ -1,4 +1,4 @@
-"""Says so when an environment does not answer: which of its methods is waited for, and how long."""
+"""Watchdog for environments: which method does not answer, and for how long."""
 
 from __future__ import annotations
 

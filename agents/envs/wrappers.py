@@ -1,4 +1,4 @@
-"""Wrappers that are named among the arguments of an environment: ``wrapper.NAME.ARG``."""
+"""Environment wrappers, named among an environment's arguments: ``wrapper.NAME.ARG``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _wrapper_argument(name: str) -> tuple[str, str]:
 def _wrapper(name: str) -> Callable[..., Any]:
     if ":" in name:
         return factory(name)
-    known = [one for one in dir(gymnasium.wrappers) if one[0].isupper()]
+    known = [name for name in dir(gymnasium.wrappers) if name[0].isupper()]
     if name not in known:
         raise unknown("wrapper", name, known)
     return cast("Callable[..., Any]", getattr(gymnasium.wrappers, name))

@@ -84,7 +84,7 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
 
 
 def about(agent: Any) -> dict[str, Any]:
-    """Return what a state keeps of every agent, ours or RLlib's: what it was made from."""
+    """Return the arguments that an agent was made from, ours or RLlib's, for its state."""
     return {
         "agent": agent.algorithm_spec,
         "env": agent.env,
@@ -98,7 +98,7 @@ def about(agent: Any) -> dict[str, Any]:
 
 
 def setting(state: dict[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return what of a state the constructors of agents take, but for agent, env and config.
+    """Return the arguments of a state for an agent's constructor, but agent, env and config.
 
     Raises:
         UserError: it is not there, or of another type.
@@ -154,7 +154,7 @@ def fitting(path: str | Path, agent: object, env: object) -> Iterator[None]:
 
 
 def _load(path: Path) -> Any:
-    """Return what is in the file: tensors and plain Python, whatever its pickle asks for."""
+    """Return the content of the file: tensors and plain Python, whatever its pickle asks for."""
     try:
         with zipfile.ZipFile(path) as file:
             # PyTorch stores without compression; a few compressed bytes could fill the memory.

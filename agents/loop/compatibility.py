@@ -1,4 +1,4 @@
-"""Whether an agent and an environment fit together, found out before a search is spent on it."""
+"""Compatibility check: an agent and an environment, before a search is spent on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rltune.agents.config import make_config
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
-from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Spaces
 
@@ -51,12 +51,12 @@ def check_fit(
                 made[frames, images, way] = envs
             action = envs.single_action_space
             spaces = Spaces(envs.single_observation_space, action, settings.n_envs)
-            _step(envs, Recall(found(settings, spaces, seed=0, device="cpu")))
+            _step(envs, RecurrentActing(found(settings, spaces, seed=0, device="cpu")))
 
 
-def _step(envs: Envs, recall: Recall) -> None:
+def _step(envs: Envs, acting: RecurrentActing) -> None:
     try:
-        envs.step(recall.act(recall.first(envs.reset()), explore=False))
+        envs.step(acting.act(acting.first(envs.reset()), explore=False))
     except UserError:
         raise
     except Exception:

@@ -1,4 +1,4 @@
-"""When training ends early and when its learning rate falls: the ancestor's training controls."""
+"""Training controls: early stopping, and a learning rate that falls on plateaus."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Monitor:
 
     @property
     def learning_rate_factor(self) -> float:
-        """What the plateaus so far have done to the learning rate."""
+        """The factor on the learning rate after the plateaus so far."""
         return float(self.controls.plateau_factor**self.reductions)
 
     def episode(self, episode_return: float, env_steps: int) -> None:

@@ -21,7 +21,10 @@ EVALUATION_ENVS = 10
 
 def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:
     """Raise a UserError for a return of NaN; a policy that has come to nothing gives NaN, too."""
-    if any(math.isnan(one.episode_return) for one in episodes) and np.isfinite(action).all():
+    if (
+        any(math.isnan(episode.episode_return) for episode in episodes)
+        and np.isfinite(action).all()
+    ):
         raise UserError(f"environment {envs.name!r}: step() gave a reward of NaN or None")
 
 
@@ -57,11 +60,11 @@ def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int
         envs.close()
     done = [results[number] for number in range(episodes)]
     return Evaluation(
-        returns=[one.episode_return for one in done],
-        lengths=[one.length for one in done],
+        returns=[episode.episode_return for episode in done],
+        lengths=[episode.length for episode in done],
         seconds=time.perf_counter() - started,
-        successes=[one.success for one in done if one.success is not None],
-        cut=sum(envs.cuts(one) for one in done),
+        successes=[episode.success for episode in done if episode.success is not None],
+        cut=sum(envs.cuts(episode) for episode in done),
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from rltune.agents.config import AgentConfig
+from rltune.agents.spaces import Parts, Spaces
 
 Array = npt.NDArray[Any]
 
@@ -143,3 +145,48 @@ class RewardNormalizer:
         """Take over what ``state_dict`` gave."""
         self.statistics.load_state_dict(state)
         self._returns = state["returns"].numpy().copy()
+
+
+class Normalizers:
+    """The normalisers that a configuration asks for, over the whole training.
+
+    Attributes:
+        observations: None: observations are not normalised
+        rewards: None: rewards are not normalised
+    """
+
+    def __init__(self, config: AgentConfig, spaces: Spaces) -> None:
+        self.observations: ObservationNormalizer | None = None
+        self.rewards: RewardNormalizer | None = None
+        parts = Parts(spaces.observation)
+        if config.normalize_observations and parts.n_vector:
+            shape = spaces.observation.shape
+            assert shape is not None
+            self.observations = ObservationNormalizer(shape, n_rest=shape[0] - parts.n_vector)
+        if config.normalize_rewards:
+            self.rewards = RewardNormalizer(config.n_envs, config.gamma)
+
+    def learn(self, obs: Array) -> Array:
+        """Return observations to act on, normalised; the running statistics take them in."""
+        if self.observations is None:
+            return obs
+        self.observations.update(obs)
+        return self.observations.normalize(obs)
+
+    def normalize(self, obs: Array) -> Array:
+        """Return normalised observations (n, ...); the statistics stay as they are."""
+        return obs if self.observations is None else self.observations.normalize(obs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics of both, None where there is none."""
+        return {
+            "observations": self.observations and self.observations.state_dict(),
+            "rewards": self.rewards and self.rewards.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        if self.observations is not None:
+            self.observations.load_state_dict(state["observations"])
+        if self.rewards is not None:
+            self.rewards.load_state_dict(state["rewards"])

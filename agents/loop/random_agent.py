@@ -1,4 +1,4 @@
-"""Actions at random: what any agent has to be better than."""
+"""Random baseline: an agent that acts uniformly at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching an agent: in a window, as a video, as pictures."""
+"""Rendering: an agent's episodes in a window, as a video, or as pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
-from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.loop.agent import Agent
 from rltune.agents.loop.results import Evaluation
 from rltune.agents.user_files import file_of_user
@@ -42,7 +42,7 @@ def play(
     """Play greedy episodes and show them; they are those of ``agent.evaluate(seed=seed)``.
 
     Args:
-        agent: who plays
+        agent: plays
         episodes: how many
         window: show a window (then there can be no video and no pictures)
         video: an .mp4 or .gif file, written whole or not at all
@@ -124,13 +124,13 @@ def _drawing(env: str) -> Iterator[None]:
 def _play_episode(
     agent: Agent, envs: Envs, sinks: list[Sink], every_nth: int, delay: float | None
 ) -> tuple[float, int]:
-    recall = Recall(agent.algorithm)
-    seen = recall.first(agent.normalised(envs.reset()))
+    acting = RecurrentActing(agent.algorithm)
+    inputs = acting.first(agent.normalised(envs.reset()))
     _show(agent, envs, sinks)
     length = 0
     while True:
-        step = envs.step(recall.act(seen, explore=False))
-        seen = recall.seen(agent.normalised(step.obs), step.terminated | step.truncated)
+        step = envs.step(acting.act(inputs, explore=False))
+        inputs = acting.inputs(agent.normalised(step.obs), step.terminated | step.truncated)
         length += 1
         # The last picture shows how it ended.
         if length % every_nth == 0 or step.episodes:

@@ -1,4 +1,4 @@
-"""How replay memories keep pixels: as bytes, and compressed in checkpoints."""
+"""Pixel storage of replay memories: bytes, compressed in checkpoints."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def packed(pixels: Array, rows: Array) -> list[Tensor]:
 
 def unpack(pixels: Array, rows: Array, compressed: list[Tensor]) -> None:
     """Write what `packed` gave into as many rows."""
-    for part, one in zip(_parts(pixels, rows), compressed, strict=True):
+    for part, content in zip(_parts(pixels, rows), compressed, strict=True):
         # Bounded: a few bytes could stand for more than the memory.
         size = pixels[part].nbytes
-        content = np.frombuffer(zlib.decompressobj().decompress(one.numpy().data, size), np.uint8)
-        pixels[part] = content.reshape(len(part), *pixels.shape[1:])
+        raw = zlib.decompressobj().decompress(content.numpy().data, size)
+        pixels[part] = np.frombuffer(raw, np.uint8).reshape(len(part), *pixels.shape[1:])
 
 
 def _compress(content: Array) -> Tensor:
@@ -45,7 +45,7 @@ class MixedRows:
 
     Args:
         rows: how many there are, and of how many environments
-        size: numbers of one observation, and of what is seen beside it
+        size: numbers of one row: an observation, and what an `AugmentedBox` has behind it
         pixels: where in them the pixels lie
     """
 
@@ -54,6 +54,11 @@ class MixedRows:
         self._where = pixels
         self.pixels = np.zeros((*rows, pixels.stop - pixels.start), np.uint8)
         self.frames = np.zeros((*rows, size - self.pixels.shape[-1]), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays."""
+        return self.pixels.nbytes + self.frames.nbytes
 
     def put(self, row: int, obs: Array) -> None:
         """Store the observations (n_envs, size) of a row."""

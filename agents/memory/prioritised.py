@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.spaces import Spaces
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rltune.agents.algorithm import VectorStep
+    from typing_extensions import Unpack
 
 Array = NDArray[Any]
 # Added to every error, so that each transition is drawn sooner or later.
@@ -53,7 +57,7 @@ class SumTree:
             self.nodes[node] = self.nodes[left] + self.nodes[left + 1]
 
     def find(self, height: Array) -> Array:
-        """Return where the running sum of the numbers passes each ``height`` in [0, total)."""
+        """Return the index at which the running sum passes each ``height`` in [0, total)."""
         node: NDArray[np.int64] = np.ones(len(height), np.int64)
         height = height.copy()
         for _ in range(self.levels):
@@ -104,28 +108,15 @@ class PrioritisedMemory(ReplayMemory):
         self.tree = SumTree(self.n_rows * self.n_envs)
         self._fresh: list[int] = []  # rows that the tree does not know yet
 
-    def add(
-        self,
-        *,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        next_obs: Array,
-        valid: NDArray[np.bool_],
-    ) -> None:
+    def add(self, **step: Unpack[VectorStep]) -> None:
         """Append one step of all environments, at the largest priority so far."""
         self._fresh.append(self.position)
-        super().add(
-            obs=obs,
-            action=action,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            next_obs=next_obs,
-            valid=valid,
-        )
+        super().add(**step)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays, filled or not."""
+        return super().nbytes + self.tree.nodes.nbytes
 
     def _refresh(self) -> None:
         """Let the tree know of the steps since the last draw, all at once."""

@@ -1,19 +1,23 @@
-"""Replay: transitions that are kept and learned from again."""
+"""Replay memory: transitions that are kept and learned from again."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
-from rltune.agents.memory.pixels import MixedRows, packed, unpack
-from rltune.agents.spaces import Mixed, Parts, Spaces
+from rltune.agents.memory.finite import non_finite
+from rltune.agents.memory.frames import Layout
+from rltune.agents.memory.limits import free_memory
+from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rltune.agents.algorithm import VectorStep
+    from typing_extensions import Unpack
 
 Array = NDArray[Any]
 _SAVED = ("action", "reward", "terminated", "truncated", "valid")
@@ -72,7 +76,7 @@ class ReplayMemory:
         self.gamma = gamma
         self.n_step = n_step
         self._flag = Parts(spaces.observation).flag
-        layout = _Layout.of(spaces, n_frames)
+        layout = Layout.of(spaces, n_frames)
         # More rows than steps: the newest step's successor stands in the row that comes next, and
         # the oldest step's stack of frames begins in rows before it.
         self.n_rows = self.capacity + layout.n_frames
@@ -101,35 +105,35 @@ class ReplayMemory:
             )
 
     def __len__(self) -> int:
-        """Return how many transitions there are, those that are not valid included."""
+        """Return the number of transitions, those that are not valid included."""
         return self.steps * self.n_envs
 
-    def add(
-        self,
-        *,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        next_obs: Array,
-        valid: NDArray[np.bool_],
-    ) -> None:
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays, filled or not."""
+        arrays: list[Array] = [getattr(self, name) for name in _SAVED]
+        return self.observations.nbytes + sum(array.nbytes for array in arrays)
+
+    def non_finite(self) -> list[str]:
+        """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
+        return non_finite(self.observations.frames, self.reward)
+
+    def add(self, **step: Unpack[VectorStep]) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
-        t = self.position
+        t, next_obs = self.position, step["next_obs"]
         if self.final_obs:
             for key in [(t, env) for env in np.flatnonzero(self.truncated[t]).tolist()]:
                 self.final_obs.pop(key, None)
-        self.action[t] = action
-        self.reward[t] = reward
-        self.terminated[t] = terminated
-        self.truncated[t] = truncated & ~terminated
-        self.valid[t] = valid
+        self.action[t] = step["action"]
+        self.reward[t] = step["reward"]
+        self.terminated[t] = step["terminated"]
+        self.truncated[t] = step["truncated"] & ~step["terminated"]
+        self.valid[t] = step["valid"]
         for env in np.flatnonzero(self.truncated[t]).tolist():
             self.final_obs[t, env] = next_obs[env].astype(self.observations.dtype)
         self.position = (t + 1) % self.n_rows
-        self.observations.put(t, obs)
-        self.observations.put_successor(self.position, obs, next_obs)
+        self.observations.put(t, step["obs"])
+        self.observations.put_successor(self.position, step["obs"], next_obs)
         self.steps = min(self.steps + 1, self.capacity)
         self.held = min(self.held + 1, self.n_rows - 1)
 
@@ -275,160 +279,3 @@ class ReplayMemory:
             (int(rows[i]), int(env)): obs
             for (i, env), obs in zip(state["final_index"], state["final_obs"].numpy(), strict=True)
         }
-
-
-class _Layout(NamedTuple):
-    """How observations are stored."""
-
-    shape: tuple[int, ...]  # of one frame
-    dtype: np.dtype[Any]
-    n_frames: int  # in one observation
-    pixels: slice = slice(0, 0)  # where in a vector they lie
-
-    @classmethod
-    def of(cls, spaces: Spaces, n_frames: int | None) -> _Layout:
-        shape = spaces.observation.shape
-        assert shape is not None
-        inner = Parts(spaces.observation).observation_space
-        if isinstance(inner, Mixed):
-            pixels = slice(inner.n_vector, inner.n_vector + inner.n_pixels)
-            return cls(shape, np.dtype(np.float32), 1, pixels)
-        is_bytes = spaces.observation.dtype == np.uint8
-        dtype = np.dtype(np.uint8 if is_bytes else np.float32)
-        if not is_bytes or len(shape) != 3:
-            return cls(shape, dtype, 1)
-        if n_frames is None:
-            n_frames = 1 if shape[0] in (1, 3) else shape[0]
-        if shape[0] % n_frames:
-            raise ValueError(f"{shape[0]} channels are no stack of {n_frames} frames")
-        return cls((shape[0] // n_frames, *shape[1:]), dtype, n_frames)
-
-    @property
-    def frame_bytes(self) -> int:
-        n_pixels: int = self.pixels.stop - self.pixels.start
-        return (math.prod(self.shape) - n_pixels) * self.dtype.itemsize + n_pixels
-
-    def memory(self, rows: tuple[int, int]) -> _Observations | MixedRows:
-        """Return an empty one for so many rows and environments."""
-        if self.pixels.stop:
-            return MixedRows(rows, self.shape[0], self.pixels)
-        return _Observations(rows, self)
-
-
-class _Observations:
-    """Observations by row and environment; of a stack of frames, a row keeps the newest alone.
-
-    A stack is put together from its own row's frame and those before. Whether it continues the
-    stack of the row before is seen by comparing them, so ends of episodes, lost lives and resets
-    need no rule. One that does not is the beginning of new ones: the same frame over and over, as
-    resets give it, or else it is kept as a whole beside.
-    """
-
-    def __init__(self, rows: tuple[int, int], layout: _Layout) -> None:
-        self.dtype = layout.dtype
-        self.n_rows = rows[0]
-        self.n_frames, self.channels = layout.n_frames, layout.shape[0] if layout.shape else 1
-        self.frames = np.zeros((*rows, *layout.shape), layout.dtype)
-        # How many of the preceding rows' frames a stack has, at most all; 0: a beginning.
-        self.depth = np.zeros(rows, np.int8)
-        self.odd = np.zeros(rows, np.bool_)  # beginnings that are kept as a whole
-        self.whole: dict[tuple[int, int], Array] = {}
-        self._before: Array | None = None  # the stacks of the last row but one
-
-    def put(self, row: int, obs: Array) -> None:
-        """Store the observations that follow those of the last ``put``."""
-        self._write(row, obs, self._before)
-        if self.n_frames > 1:
-            self._before = obs.copy()
-
-    def put_successor(self, row: int, obs: Array, next_obs: Array) -> None:
-        """Store for now what followed ``obs``; the next ``put`` writes this row again."""
-        self._write(row, next_obs, obs)
-
-    def _write(self, row: int, obs: Array, before: Array | None) -> None:
-        if self.n_frames == 1:
-            self.frames[row] = obs
-            return
-        c = self.channels
-        self.frames[row] = obs[:, -c:]
-        for env in np.flatnonzero(self.odd[row]).tolist():
-            del self.whole[row, env]
-        self.odd[row] = False
-        self.depth[row] = 0
-        for env in range(len(obs)):
-            if before is not None and np.array_equal(obs[env, :-c], before[env, c:]):
-                self.depth[row, env] = min(self.depth[row - 1, env] + 1, self.n_frames - 1)
-            elif not np.array_equal(obs[env, :-c], obs[env, c:]):
-                self.odd[row, env] = True
-                self.whole[row, env] = obs[env].astype(self.dtype)
-
-    def get(self, row: Array, env: Array) -> Array:
-        """Return a copy of the observations: (len(row), ...)."""
-        if self.n_frames == 1:
-            copy: Array = self.frames[row, env]
-            return copy
-        depth = self.depth[row, env].astype(np.int64)
-        back = np.minimum(np.arange(self.n_frames - 1, -1, -1), depth[:, None])
-        stacks = self.frames[(row[:, None] - back) % self.n_rows, env[:, None]]
-        begin = (row - depth) % self.n_rows
-        for i in np.flatnonzero(self.odd[begin, env] & (depth < self.n_frames - 1)).tolist():
-            whole = self.whole[int(begin[i]), int(env[i])].reshape(stacks.shape[1:])
-            stacks[i, : self.n_frames - depth[i]] = whole[depth[i] :]
-        stacked: Array = stacks.reshape(len(row), self.n_frames * self.channels, *stacks.shape[3:])
-        return stacked
-
-    def state_dict(self, rows: Array) -> dict[str, Any]:
-        """Return the given rows as tensors."""
-        is_image = self.dtype == np.uint8
-        order = {int(row): i for i, row in enumerate(rows)}
-        wholes = {key: stack for key, stack in self.whole.items() if key[0] in order}
-        return {
-            "frames": None if is_image else torch.from_numpy(self.frames[rows]),
-            "compressed": packed(self.frames, rows) if is_image else None,
-            "depth": torch.from_numpy(self.depth[rows]),
-            "whole_index": [(order[row], env) for row, env in wholes],
-            "whole": torch.from_numpy(np.array(list(wholes.values()), self.dtype)),
-        }
-
-    def load_state_dict(self, rows: Array, state: dict[str, Any]) -> None:
-        """Take over what ``state_dict`` gave for as many rows."""
-        if state["compressed"] is None:
-            self.frames[rows] = state["frames"].numpy()
-        else:
-            unpack(self.frames, rows, state["compressed"])
-        self.depth[rows] = state["depth"].numpy()
-        self.odd[:] = False
-        self.whole = {}
-        for (i, env), stack in zip(state["whole_index"], state["whole"].numpy(), strict=True):
-            self.odd[rows[i], env] = True
-            self.whole[int(rows[i]), int(env)] = stack
-        if self.n_frames > 1 and len(rows) > 1:
-            envs = np.arange(self.frames.shape[1])
-            self._before = self.get(np.full(len(envs), rows[-2]), envs)
-
-
-def free_memory() -> int | None:
-    """Return how many bytes can still be had, of the machine or the container; None: unknown."""
-    found = []
-    meminfo = _pairs("/proc/meminfo")
-    if "MemAvailable:" in meminfo:
-        found.append(1024 * meminfo["MemAvailable:"])
-    elif "SC_AVPHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = int((group / "memory.max").read_text())
-        used = int((group / "memory.current").read_text())
-        # Files that the system only keeps for speed give way.
-        found.append(limit - used + _pairs(group / "memory.stat").get("inactive_file", 0))
-    except (OSError, ValueError):  # no container, or one without a limit
-        pass
-    return max(0, min(found)) if found else None
-
-
-def _pairs(path: str | Path) -> dict[str, int]:
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError:
-        return {}
-    return {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) > 1}

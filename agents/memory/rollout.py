@@ -1,13 +1,18 @@
-"""Memories: what the loop writes and the algorithms learn from."""
+"""Rollout memory: the last steps of all environments, for on-policy learning."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.memory.finite import non_finite
 from rltune.agents.spaces import Spaces
+
+if TYPE_CHECKING:
+    from rltune.agents.algorithm import VectorStep
+    from typing_extensions import Unpack
 
 Array = NDArray[Any]
 _ROWS = ("obs", "action", "reward", "terminated", "truncated", "valid")
@@ -61,6 +66,15 @@ class RolloutMemory:
         """Whether the rollout is complete."""
         return self.position == len(self.reward)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays, filled or not."""
+        return sum(array.nbytes for array in self._whole.values())
+
+    def non_finite(self) -> list[str]:
+        """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
+        return non_finite(self.obs, self.reward)
+
     def end_rollout(self) -> None:
         """End the rollout here: until it is cleared, the arrays have only the steps so far."""
         if self.full or self._next_obs is None:
@@ -71,31 +85,17 @@ class RolloutMemory:
         kept = {env for step, env in self.final_index if step == last}
         self._keep(last, [n for n in range(len(self._next_obs)) if n not in kept], self._next_obs)
 
-    def add(
-        self,
-        *,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        next_obs: Array,
-        valid: NDArray[np.bool_],
-    ) -> None:
+    def add(self, **step: Unpack[VectorStep]) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
-        t = self.position
+        t, truncated, next_obs = self.position, step["truncated"], step["next_obs"]
         if t == len(self.reward):
             raise RuntimeError("the rollout is full: update() has to clear it first")
-        self.obs[t] = obs
-        self.action[t] = action
-        self.reward[t] = reward
-        self.terminated[t] = terminated
-        self.truncated[t] = truncated
-        self.valid[t] = valid
+        for name in _ROWS:
+            getattr(self, name)[t] = step[name]  # type: ignore[literal-required]
         self.position = t + 1
         self._next_obs = next_obs
         if self.full:
-            self._keep(t, range(len(obs)), next_obs)
+            self._keep(t, range(len(next_obs)), next_obs)
         elif truncated.any():
             self._keep(t, np.flatnonzero(truncated).tolist(), next_obs)
 

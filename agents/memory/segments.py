@@ -1,14 +1,19 @@
-"""Segments: rollouts that are kept and learned from again, step by step in their order."""
+"""Segment memory: rollouts that are kept and learned from again, step by step in their order."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.memory.finite import non_finite
 from rltune.agents.spaces import Spaces
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rltune.agents.algorithm import VectorStep
+    from typing_extensions import Unpack
 
 Array = NDArray[Any]
 _SAVED = ("obs", "action", "reward", "mu", "terminated", "cut", "valid")
@@ -64,37 +69,37 @@ class SegmentMemory:
         self.kept = 0  # rollouts that can be sampled
 
     def __len__(self) -> int:
-        """Return how many transitions can be sampled, those that are not valid included."""
+        """Return the number of transitions to sample from, those that are not valid included."""
         return self.kept * self.n_envs * self.n_steps
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays, filled or not."""
+        return sum(getattr(self, name).nbytes for name in _SAVED)
+
+    def non_finite(self) -> list[str]:
+        """Return those of "an observation" and "a reward" that have NaN or infinity in them."""
+        return non_finite(self.obs, self.reward)
 
     @property
     def full(self) -> bool:
         """Whether the next rollout that is kept pushes another one out."""
         return self.kept == self.capacity
 
-    def add(
-        self,
-        *,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-        next_obs: Array,
-        valid: NDArray[np.bool_],
-    ) -> None:
+    def add(self, **step: Unpack[VectorStep]) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
         slot, t = self.slot, self.position
+        terminated, next_obs = step["terminated"], step["next_obs"]
         if t == self.n_steps:
             raise RuntimeError("the rollout is full: update() has to keep it first")
         last = t == self.n_steps - 1
-        cut = truncated & ~terminated & (not last)
-        self.obs[slot, :, t] = obs
-        self.action[slot, :, t] = action
-        self.reward[slot, :, t] = reward
+        cut = step["truncated"] & ~terminated & (not last)
+        self.obs[slot, :, t] = step["obs"]
+        self.action[slot, :, t] = step["action"]
+        self.reward[slot, :, t] = step["reward"]
         self.terminated[slot, :, t] = terminated
         self.cut[slot, :, t] = cut
-        self.valid[slot, :, t] = valid
+        self.valid[slot, :, t] = step["valid"]
         for env in np.flatnonzero(cut).tolist():
             self.final_obs[slot, env, t] = next_obs[env].copy()
         if last:
@@ -117,7 +122,7 @@ class SegmentMemory:
 
     @property
     def fresh_obs(self) -> Array:
-        """What was acted on in the rollout that is being filled: (n_envs, n_steps, ...)."""
+        """The observations of the rollout that is being filled: (n_envs, n_steps, ...)."""
         obs: Array = self.obs[self.slot, :, :-1]
         return obs
 

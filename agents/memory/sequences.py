@@ -11,7 +11,7 @@ from rltune.agents.spaces import Parts, Spaces
 
 
 class _Replayed(Protocol):
-    """What of a configuration decides on the sequences that are replayed."""
+    """The part of a configuration that decides on the sequences that are replayed."""
 
     @property
     def batch_size(self) -> int: ...

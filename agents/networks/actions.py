@@ -1,4 +1,4 @@
-"""Actions as networks give them and as environments take them: boxes scaled, choices counted."""
+"""Action scaling: between the outputs of networks and the actions of environments."""
 
 from __future__ import annotations
 

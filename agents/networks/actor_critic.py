@@ -1,4 +1,4 @@
-"""Networks: actor and critic on top of what reads the observations.
+"""Actor-critic networks: a policy and a value function on top of an encoder.
 
 Every weight is initialised from the generator that is handed in.
 """
@@ -22,7 +22,7 @@ LOG_STD_RANGE = (-20.0, 2.0)
 
 
 class Hidden(NamedTuple):
-    """What of actor and critic lies before their output layers."""
+    """The layers of actor and critic before their output layers."""
 
     encoder: Encoder | ModelLayers | Shared  # both read it
     core: LSTM | None  # behind it
@@ -49,7 +49,7 @@ class Shared(nn.Module):
 
 
 def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
-    """Return what a configuration says on the layers of actor and critic, not yet initialised.
+    """Return the layers of actor and critic that a configuration describes, not yet initialised.
 
     Vectors are read by hidden layers of each's own, unless the agent has a ``shared_torso`` and it
     is on. Images are read by an encoder that both share and that ends in a hidden layer (as in

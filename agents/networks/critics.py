@@ -1,4 +1,4 @@
-"""Q-networks side by side, of DDPG, TD3 and SAC.
+"""Critics: the Q-networks of DDPG, TD3 and SAC, side by side.
 
 Critics read images with an encoder that they share; actors (`actors.py`) have their own.
 """
@@ -14,7 +14,7 @@ from rltune.agents.networks.recurrent import Reader, make_core
 from rltune.agents.spaces import Parts, Spaces
 from torch import Tensor, nn
 
-# Which of the recurrent states is whose.
+# The recurrent states' order.
 ACTOR, CRITICS = 0, 1
 
 
@@ -90,14 +90,14 @@ class Critics(Reader):
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Return (n_critics, batch, n_values)."""
-        seen = self._seen(obs, action)
-        return torch.stack([network(seen) for network in self.networks])
+        inputs = self._inputs(obs, action)
+        return torch.stack([network(inputs) for network in self.networks])
 
     def first(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Return the values of the first critic alone: (batch, n_values)."""
-        values: Tensor = self.networks[0](self._seen(obs, action))
+        values: Tensor = self.networks[0](self._inputs(obs, action))
         return values
 
-    def _seen(self, obs: Tensor, action: Tensor | None) -> Tensor:
+    def _inputs(self, obs: Tensor, action: Tensor | None) -> Tensor:
         features = self.read(obs)
         return features if action is None else torch.cat([features, action], 1)

@@ -1,4 +1,4 @@
-"""Encoders: what reads the observations."""
+"""Encoders: the first layers of a network, which read the observations."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ Encoder = Flat | ImageEncoder | Combined
 
 
 def make_encoder(spaces: Spaces, kind: str, layer_norm: bool = False) -> Encoder:
-    """Return what reads the observations: ``mlp``, a network for images, or for ``auto`` what fits.
+    """Return an encoder of observations: ``mlp``, a network for images, or for ``auto`` what fits.
 
     Images that stand beside other numbers get such a network each.
 

@@ -1,4 +1,4 @@
-"""Layers that all networks are made of, and how their weights begin."""
+"""Layers: multilayer perceptrons, the layers of model files, and weight initialisation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _initialise_layer(
 
 
 def activated(size: int, activation: str, layer_norm: bool) -> nn.Module:
-    """Return what follows a hidden layer: the activation, and before it a layer norm if wanted.
+    """Return the activation of a hidden layer, with a layer norm before it if wanted.
 
     Layer norm: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
     """

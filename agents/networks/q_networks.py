@@ -1,4 +1,4 @@
-"""Networks that value every action: plain, dueling, noisy, and with the return's distribution."""
+"""Q-networks of DQN: plain, dueling, noisy, and distributional."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.nn.functional import linear
 
 
 class NetConfig(Protocol):
-    """What of a configuration decides on the network."""
+    """The part of a configuration that decides on the network."""
 
     @property
     def net_arch(self) -> tuple[int, ...]: ...  # noqa: D102
@@ -39,7 +39,7 @@ class NetConfig(Protocol):
 
 
 class Returns(nn.Module):
-    """What the network says about an action's return: here the mean, its only output.
+    """The form in which the network predicts an action's return: here the mean, its only output.
 
     Attributes:
         n_outputs: numbers about each action
@@ -52,11 +52,11 @@ class Returns(nn.Module):
         return outputs.squeeze(-1)
 
     def target(self, reward: Tensor, discount: Tensor, outputs: Tensor) -> Tensor:
-        """Return what should have been said: reward (batch,) plus the discounted next return."""
+        """Return the TD targets: reward (batch,) plus the discounted next return."""
         return reward + discount * outputs.squeeze(-1)
 
     def losses(self, outputs: Tensor, target: Tensor, delta: Tensor) -> Tensor:
-        """Return how wrong the outputs (batch, n_outputs) are, each row for itself: Huber's."""
+        """Return the Huber loss of each row of the outputs (batch, n_outputs)."""
         return huber(target - outputs.squeeze(-1), delta)
 
 
@@ -286,7 +286,7 @@ class QNetwork(Reader):
         return value + advantage - advantage.mean(-2, keepdim=True)
 
     def best(self, outputs: Tensor, obs: Tensor) -> Tensor:
-        """Return which of the allowed actions is the best one for each row: (batch,).
+        """Return the best of the allowed actions for each row: (batch,).
 
         Args:
             outputs: what the network says about ``obs``

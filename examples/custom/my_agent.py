@@ -15,7 +15,6 @@ from rltune.agents import (
     initialise,
     make_distribution,
     mlp,
-    value_at,
 )
 from torch import nn
 
@@ -67,8 +66,7 @@ class MyAgent(Algorithm[MyConfig]):
         action = torch.from_numpy(memory.action).reshape(len(obs), -1)
         log_prob, entropy = self.distribution.evaluate(self.policy(obs), action)
         loss = -(weight.flatten() * log_prob).mean() - self.config.ent_coef * entropy.mean()
-        rate = value_at(self.config.learning_rate, progress) * self.learning_rate_factor
-        self.learner.step(loss, rate)
+        self.learner.step(loss, self.learning_rate_at(progress))
         memory.clear()
         return {"policy_loss": loss.item(), "entropy": entropy.mean().item()}
 

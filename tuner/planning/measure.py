@@ -313,10 +313,7 @@ class _Run:
         memory = getattr(self.agent, "memory", None)
         if not size or memory is None:
             return 0
-        parts = [memory, *(v for v in vars(memory).values() if hasattr(v, "__dict__"))]
-        arrays = [v for part in parts for v in vars(part).values() if hasattr(v, "nbytes")]
-        total = sum(int(array.nbytes) for array in arrays)
-        return int(total * min(until, size) / size)
+        return int(getattr(memory, "nbytes", 0) * min(until, size) / size)  # 0: a user's own memory
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.compatibility import check_fit
 from rltune.agents.loop.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
-from rltune.agents.spaces import Mixed, Parts, as_seen
+from rltune.agents.spaces import Mixed, Parts, as_model_input
 from rltune.backends.names import RLLIB
 from rltune.backends.rllib.config import NAMES
 from rltune.stats.estimates import iqm
@@ -38,7 +38,7 @@ def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str
     """
     raw, limit = as_made(env, env_kwargs=env_kwargs)
     shown, _ = build(env, env_kwargs=env_kwargs)
-    parts = Parts(as_seen(shown.observation_space))
+    parts = Parts(as_model_input(shown.observation_space))
     facts = {
         "env": env,
         "observations": str(raw.observation_space),

@@ -16,8 +16,8 @@ from rltune.agents.envs.masks import KEY
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.vector import ActionEncoder
 from rltune.agents.errors import UserError
-from rltune.agents.loop.acting import Recall
-from rltune.agents.spaces import Parts, as_seen
+from rltune.agents.loop.acting import RecurrentActing
+from rltune.agents.spaces import Parts, as_model_input
 from rltune.backends.checkpoints import find_checkpoint, load_agent
 
 if TYPE_CHECKING:
@@ -76,17 +76,17 @@ class Policy:
         self.observation_space: gymnasium.Space[Any] = made.observation_space
         self.action_space: gymnasium.Space[Any] = made.action_space
         made.close()  # type: ignore[no-untyped-call]
-        self._space = as_seen(agent.observation_space)
+        self._space = as_model_input(agent.observation_space)
         self._n_mask = Parts(self._space).n_mask
         self._masks_in_obs = (
             isinstance(self.observation_space, gymnasium.spaces.Dict)
             and KEY in self.observation_space.spaces
         )
         self._encoder = ActionEncoder(self.action_space)
-        self._recall = Recall(cast(Any, agent.algorithm))
+        self._acting = RecurrentActing(cast(Any, agent.algorithm))
         self._views: list[_View] = [self._view()]
         stacks = agent.view.get("frame_stack", 0) > 1 or is_atari(agent.env)
-        self._remembers = bool(self._recall.algorithm.state_size) or stacks
+        self._remembers = bool(self._acting.algorithm.state_size) or stacks
         self._n: int | None = None  # of the last call
         self.reset()
 
@@ -142,11 +142,11 @@ class Policy:
         n = _count(self.observation_space, obs, self.env)
         starts, masks = self._starts(n or 1, episode_start), self._masks(n, mask)
         if not deterministic and (self._n != n or starts.all()):
-            self._recall.algorithm.restart_exploration()
+            self._acting.algorithm.restart_exploration()
         self._n, self._fresh = n, False
         seen = self._seen(obs, n, starts, masks)
-        seen = self._recall.seen(self.agent.normalised(seen), starts)
-        actions = self._encoder.encode(self._recall.act(seen, explore=not deterministic))
+        seen = self._acting.inputs(self.agent.normalised(seen), starts)
+        actions = self._encoder.encode(self._acting.act(seen, explore=not deterministic))
         return actions[0] if n is None else actions
 
     def _starts(self, n: int, given: ArrayLike | None) -> NDArray[np.bool_]:

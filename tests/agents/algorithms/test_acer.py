@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.acer import (
     ACER,
-    Batch,
+    ACERBatch,
     Scalars,
     acer_loss,
     retrace,
@@ -44,7 +44,7 @@ def sharpened(agent: ACER, seed: int = 0) -> ACER:
     return agent
 
 
-def random_batch(seed: int = 0, bound: bool = True) -> Batch:
+def random_batch(seed: int = 0, bound: bool = True) -> ACERBatch:
     generator = torch.Generator().manual_seed(seed)
     shape = (N_ENVS, N_STEPS)
 
@@ -53,7 +53,7 @@ def random_batch(seed: int = 0, bound: bool = True) -> Batch:
 
     kind = torch.rand(shape, generator=generator)
     cut = (kind > 0.8) & (torch.arange(N_STEPS) < N_STEPS - 1)
-    return Batch(
+    return ACERBatch(
         obs=normal(N_ENVS, N_STEPS + 1, 4),
         action=torch.randint(N_ACTIONS, shape, generator=generator),
         reward=normal(*shape),
@@ -70,7 +70,7 @@ def scalars(c: float = 1.5, delta: float = 0.05) -> Scalars:
     return Scalars(*(torch.tensor(x) for x in (GAMMA, c, delta, 0.01, 0.5)))
 
 
-def naive_targets(batch: Batch, env: int, pi: Tensor, q: Tensor) -> list[float]:
+def naive_targets(batch: ACERBatch, env: int, pi: Tensor, q: Tensor) -> list[float]:
     """Algorithm 2 of the paper, one step after the other, from the last one to the first."""
     value = (pi * q).sum(-1)
     targets: list[float] = []
@@ -120,7 +120,7 @@ def test_on_policy_retrace_gives_the_return() -> None:
         torch.testing.assert_close(targets[:, t], expected)
 
 
-def naive_loss(agent: ACER, batch: Batch, c: float, delta: float) -> tuple[Tensor, int]:
+def naive_loss(agent: ACER, batch: ACERBatch, c: float, delta: float) -> tuple[Tensor, int]:
     """The paper's gradients row by row, and how many rows met the trust region."""
     total, rows, met = torch.zeros(()), 0, 0
     for env in range(N_ENVS):
@@ -197,7 +197,7 @@ def test_the_bias_of_truncation_is_corrected(c: float) -> None:
     action = torch.repeat_interleave(torch.arange(N_ACTIONS), counts)[:, None]
     mu = (counts / counts.sum()).expand(len(action), 1, N_ACTIONS)
     never = torch.zeros(action.shape, dtype=torch.bool)
-    batch = Batch(
+    batch = ACERBatch(
         obs=obs.expand(len(action), 2, 4),
         action=action,
         reward=q[0].detach()[action],
@@ -357,7 +357,7 @@ class Loss(nn.Module):
         super().__init__()
         self.nets = nets
 
-    def forward(self, batch: Batch, hp: Scalars) -> Tensor:
+    def forward(self, batch: ACERBatch, hp: Scalars) -> Tensor:
         return acer_loss(self.nets, batch, hp)[0]
 
 
@@ -367,10 +367,10 @@ def test_several_agents_can_share_a_loss() -> None:
     constants = [scalars(c) for c in (1.0, 2.0, 10.0)]
     modules = [Loss(agent.nets) for agent in agents]
     parameters, _ = torch.func.stack_module_state(modules)  # type: ignore[arg-type]
-    batch = Batch(*(torch.stack(column) for column in zip(*batches, strict=True)))  # type: ignore[arg-type]
+    batch = ACERBatch(*(torch.stack(column) for column in zip(*batches, strict=True)))  # type: ignore[arg-type]
     hp = Scalars(*(torch.stack(column) for column in zip(*constants, strict=True)))
 
-    def loss(own: dict[str, Tensor], batch: Batch, hp: Scalars) -> Any:
+    def loss(own: dict[str, Tensor], batch: ACERBatch, hp: Scalars) -> Any:
         return torch.func.functional_call(modules[0], own, (batch, hp))
 
     together = torch.vmap(loss)(parameters, batch, hp)

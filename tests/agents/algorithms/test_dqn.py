@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rltune.agents import Agent, UserError
 from rltune.agents.algorithms.dqn import DQN, Scalars, dqn_loss
 from rltune.agents.algorithms.dqn_config import DQNConfig
-from rltune.agents.algorithms.dqn_targets import Lesson
+from rltune.agents.algorithms.dqn_targets import TDBatch
 from rltune.agents.config import make_config
 from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import Batch
@@ -85,7 +85,7 @@ def check_gradients(dqn: DQN, loss: Tensor, naive: Tensor) -> None:
 def test_the_loss_of_a_mean_is_that_of_the_papers(double: bool) -> None:
     dqn, batch = make(double=double, dueling=True), batch_of(64)
     different(dqn)
-    loss, metrics = dqn_loss(dqn.nets, dqn.lessons.of(batch), SCALARS)
+    loss, metrics = dqn_loss(dqn.nets, dqn.td_targets.of(batch), SCALARS)
     total, choices = torch.zeros(()), set()
     for i in range(64):
         row = slice(i, i + 1)
@@ -107,7 +107,7 @@ def test_the_loss_of_c51_is_that_of_the_paper() -> None:
     different(dqn)
     # Moved atoms that hit an atom exactly are a case of their own in the paper's algorithm.
     batch = batch._replace(reward=batch.reward.where(batch.discount > 0, torch.tensor(0.5)))
-    loss, _ = dqn_loss(dqn.nets, dqn.lessons.of(batch), SCALARS)
+    loss, _ = dqn_loss(dqn.nets, dqn.td_targets.of(batch), SCALARS)
     z = np.linspace(-2, 3, 7)
     delta = 5 / 6
     total = torch.zeros(())
@@ -135,7 +135,7 @@ def test_the_loss_of_quantiles_is_that_of_the_paper() -> None:
     dqn, batch = make(distributional="qr", n_quantiles=5), batch_of(64)
     different(dqn)
     kappa = 0.7
-    loss, _ = dqn_loss(dqn.nets, dqn.lessons.of(batch), Scalars(torch.tensor(kappa)))
+    loss, _ = dqn_loss(dqn.nets, dqn.td_targets.of(batch), Scalars(torch.tensor(kappa)))
     total = torch.zeros(())
     for k in range(64):
         row = slice(k, k + 1)
@@ -161,24 +161,24 @@ def test_the_loss_of_quantiles_is_that_of_sb3_contrib() -> None:
 
 def test_importance_weights_multiply_the_rows_losses() -> None:
     dqn, batch = make(), batch_of(8)
-    lesson = dqn.lessons.of(batch)
+    whole = dqn.td_targets.of(batch)
     weight = torch.linspace(0, 1, 8)
     rows = [
-        dqn_loss(dqn.nets, dqn.lessons.of(batch.rows(slice(i, i + 1))), SCALARS)[0].item()
+        dqn_loss(dqn.nets, dqn.td_targets.of(batch.rows(slice(i, i + 1))), SCALARS)[0].item()
         for i in range(8)
     ]
-    loss, _ = dqn_loss(dqn.nets, lesson._replace(weight=weight), SCALARS)
+    loss, _ = dqn_loss(dqn.nets, whole._replace(weight=weight), SCALARS)
     assert loss.item() == pytest.approx(np.dot(rows, weight.numpy()) / 8, rel=1e-5)
 
 
 @pytest.mark.parametrize("config", [{}, RAINBOW, {"distributional": "qr"}])
 def test_the_loss_runs_for_several_agents_at_once(config: dict[str, Any]) -> None:
     agents = [make(seed=seed, **config) for seed in range(3)]
-    lessons = [dqn.lessons.of(batch_of(8, seed)) for seed, dqn in enumerate(agents)]
+    batches = [dqn.td_targets.of(batch_of(8, seed)) for seed, dqn in enumerate(agents)]
     parameters = [dict(dqn.nets.named_parameters()) for dqn in agents]
     stacked = {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
-    fields = [None if part[0] is None else torch.stack(part) for part in zip(*lessons, strict=True)]
-    dims = Lesson(*(None if field is None else 0 for field in fields))  # type: ignore[arg-type]
+    fields = [None if part[0] is None else torch.stack(part) for part in zip(*batches, strict=True)]
+    dims = TDBatch(*(None if field is None else 0 for field in fields))  # type: ignore[arg-type]
     nets = agents[0].nets
 
     class Others(torch.nn.Module):
@@ -191,12 +191,12 @@ def test_the_loss_runs_for_several_agents_at_once(config: dict[str, Any]) -> Non
         def forward(self, *inputs: Any) -> Any:
             return torch.func.functional_call(nets, self.own, inputs)
 
-    def loss(parameters: dict[str, Tensor], lesson: Lesson) -> Tensor:
-        return dqn_loss(Others(parameters), lesson, SCALARS)[0]
+    def loss(parameters: dict[str, Tensor], batch: TDBatch) -> Tensor:
+        return dqn_loss(Others(parameters), batch, SCALARS)[0]
 
-    losses = torch.func.vmap(loss, in_dims=(0, dims))(stacked, Lesson(*fields))  # type: ignore[arg-type]
-    for dqn, lesson, one in zip(agents, lessons, losses, strict=True):
-        torch.testing.assert_close(one, dqn_loss(dqn.nets, lesson, SCALARS)[0])
+    losses = torch.func.vmap(loss, in_dims=(0, dims))(stacked, TDBatch(*fields))  # type: ignore[arg-type]
+    for dqn, batch, found in zip(agents, batches, losses, strict=True):
+        torch.testing.assert_close(found, dqn_loss(dqn.nets, batch, SCALARS)[0])
 
 
 # ---------------------------------------------------------------------------------------- networks
@@ -533,7 +533,7 @@ def test_squared_errors_and_scaled_rewards() -> None:
     torch.testing.assert_close(losses, 0.5 * error**2)
     zeros = torch.zeros(2, 4)
     batch = Batch(zeros, torch.zeros(2).long(), torch.tensor([1.0, 2.0]), zeros, torch.zeros(2))
-    torch.testing.assert_close(algorithm.lessons.of(batch).target, torch.tensor([3.0, 6.0]))
+    torch.testing.assert_close(algorithm.td_targets.of(batch).target, torch.tensor([3.0, 6.0]))
     with pytest.raises(UserError, match="not for distributional c51"):
         Agent(
             "dqn", "CartPole-v1", {"td_loss": "squared", "distributional": "c51"}, total_timesteps=1

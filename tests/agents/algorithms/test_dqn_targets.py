@@ -32,31 +32,31 @@ def drawn(n: int, config: dict[str, Any]) -> tuple[DQN, list[Any]]:
             next_obs=rng.normal(size=(1, *shape)).astype(np.float32),
             valid=~never,
         )
-    return dqn, list(dqn.lessons.draw(memory, n, 1.0))
+    return dqn, list(dqn.td_targets.draw(memory, n, 1.0))
 
 
 @pytest.mark.parametrize("config", [{}, {"double": True}, {"prioritised": True}, SEQUENCES])
 def test_so_many_minibatches_are_drawn_as_were_asked_for(config: dict[str, Any]) -> None:
-    _, lessons = drawn(5, config)
-    assert [len(lesson.target) for lesson in lessons] == 5 * [16]
-    assert not torch.equal(lessons[0].target, lessons[1].target)
-    assert all((lesson.weight is not None) == ("prioritised" in config) for lesson in lessons)
+    _, batches = drawn(5, config)
+    assert [len(batch.target) for batch in batches] == 5 * [16]
+    assert not torch.equal(batches[0].target, batches[1].target)
+    assert all((batch.weight is not None) == ("prioritised" in config) for batch in batches)
 
 
 def test_large_draws_are_cut_into_the_minibatches() -> None:
-    _, lessons = drawn(600, {})  # 9600 transitions, more than are drawn at once
-    assert len(lessons) == 600
-    assert all(len(lesson.obs) == 16 for lesson in lessons)
+    _, batches = drawn(600, {})  # 9600 transitions, more than are drawn at once
+    assert len(batches) == 600
+    assert all(len(batch.obs) == 16 for batch in batches)
     pairs = {
         (row[0].item(), target.item())
-        for lesson in lessons
-        for row, target in zip(lesson.obs, lesson.target, strict=True)
+        for batch in batches
+        for row, target in zip(batch.obs, batch.target, strict=True)
     }
     assert len(pairs) == 40  # each of the 40 transitions has one target
 
 
 def test_sequences_lose_their_burn_in() -> None:
-    _, lessons = drawn(1, SEQUENCES)
-    assert lessons[0].obs.shape[:2] == (4, 4)
-    _, lessons = drawn(1, {**SEQUENCES, "sequence_length": 32})  # longer than a minibatch
-    assert lessons[0].obs.shape[:2] == (1, 32)
+    _, batches = drawn(1, SEQUENCES)
+    assert batches[0].obs.shape[:2] == (4, 4)
+    _, batches = drawn(1, {**SEQUENCES, "sequence_length": 32})  # longer than a minibatch
+    assert batches[0].obs.shape[:2] == (1, 32)

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltune.agents.algorithms.noise import (
-    NoiseResettingMemory,
-    NormalNoise,
-    OrnsteinUhlenbeckNoise,
-    make_noise,
-)
+from rltune.agents import DDPG, Agent, DDPGConfig
+from rltune.agents.algorithms.noise import NormalNoise, OrnsteinUhlenbeckNoise, make_noise
 from rltune.agents.errors import UserError
 from rltune.agents.spaces import Spaces
 
@@ -63,30 +59,23 @@ def test_noise_of_no_kind_is_refused() -> None:
 
 def test_the_noise_begins_anew_where_an_episode_ends() -> None:
     box = spaces.Box(-1, 1, (1,), np.float32)
-    memory = NoiseResettingMemory(10, Spaces(box, box, 3), (1,), np.float32, gamma=0.9)
-    memory.noise = noise = OrnsteinUhlenbeckNoise(1, 0.2)
-    draws(noise, 10, 3)
-
-    def add(terminated: list[bool], truncated: list[bool]) -> None:
-        zeros = np.zeros((3, 1), np.float32)
-        memory.add(
-            obs=zeros,
-            action=zeros,
-            reward=np.zeros(3),
-            terminated=np.array(terminated),
-            truncated=np.array(truncated),
-            next_obs=zeros,
-            valid=np.ones(3, np.bool_),
-        )
-
-    add([False] * 3, [False] * 3)
+    config = DDPGConfig(noise_type="ornstein-uhlenbeck", noise_std=0.2, net_arch=(4,))
+    ddpg = DDPG(config, Spaces(box, box, 3), seed=0)
+    for _ in range(10):
+        ddpg.act(np.zeros((3, 1), np.float32), explore=True)
+    noise: Any = ddpg.noise
     before = noise.value
-    assert before is not None
     assert bool((before != 0).all())
-    add([True, False, False], [False, True, False])
-    assert noise.value is not None
+    ddpg.episodes_ended(np.array([True, True, False]))
     assert (noise.value == 0).flatten().tolist() == [True, True, False]
     assert noise.value[2] == before[2]
-    assert len(memory) == 6
-    memory.interrupt()
-    assert bool((noise.value == 0).all())
+
+
+def test_the_loop_says_which_episodes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[bool]] = []
+    monkeypatch.setattr(DDPG, "episodes_ended", lambda _, ended: told.append(ended.tolist()))
+    config = {"n_envs": 2, "net_arch": [4], "learning_starts": 1000}
+    agent = Agent("ddpg", "toy_envs:Aim", config, total_timesteps=100, device="cpu")
+    chunk = agent.learn(100)
+    agent.close()
+    assert sum(map(sum, told)) == len(chunk.episodes) > 2

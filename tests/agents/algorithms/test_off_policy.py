@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents import Agent
-from rltune.agents.algorithms.off_policy import TD_LOSSES, learning_rate_of
+from rltune.agents.algorithms.off_policy import TD_LOSSES
 from torch.nn.functional import huber_loss
 
 AGENTS = ["ddpg", "td3", "sac"]
@@ -43,8 +43,12 @@ def test_each_network_has_its_own_learning_rate_or_the_shared_one(agent: str) ->
 
 
 def test_a_schedule_of_its_own_counts() -> None:
-    assert learning_rate_of("lin_1e-3", 5.0, 0.5) == pytest.approx(5e-4)
-    assert learning_rate_of(0.0, "lin_1e-2", 0.5) == pytest.approx(5e-3)
+    values = {**SMALL, "learning_rate": "lin_1e-2"}
+    ddpg = Agent("ddpg", "Pendulum-v1", values, total_timesteps=40).algorithm
+    assert ddpg.learning_rate_at(0.5) == pytest.approx(5e-3)
+    assert ddpg.learning_rate_at(0.5, "lin_1e-3") == pytest.approx(5e-4)
+    ddpg.learning_rate_factor = 0.5
+    assert ddpg.learning_rate_at(0.5) == pytest.approx(2.5e-3)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -64,8 +68,8 @@ def test_scaled_rewards_are_as_if_the_environment_gave_them(agent: str) -> None:
             )  # fmt: skip
             algorithm.update(memory, 0.0)
         algorithms.append(algorithm)
-    one, other = (algorithm.critic_learner.flat for algorithm in algorithms)
-    torch.testing.assert_close(one, other)
+    scaled, given = (algorithm.critic_learner.flat for algorithm in algorithms)
+    torch.testing.assert_close(scaled, given)
 
 
 def test_hubers_loss_is_the_square_near_0_and_its_tangent_beyond_1() -> None:

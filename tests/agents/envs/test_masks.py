@@ -17,7 +17,7 @@ from rltune.agents.loop.normalization import ObservationNormalizer
 from rltune.agents.loop.video import play
 from rltune.agents.memory.replay import Batch
 from rltune.agents.networks.distributions import Categorical
-from rltune.agents.spaces import FORBIDDEN, Parts, Seen, Spaces, choose
+from rltune.agents.spaces import FORBIDDEN, AugmentedBox, Parts, Spaces, choose
 
 FENCED, PICTURE = "tests.agents.toy_envs:Fenced", "tests.agents.toy_envs:FencedPicture"
 SMALL = {"net_arch": (16,), "learning_rate": 0.01, "n_envs": 4}
@@ -85,7 +85,7 @@ def odd(masks: list[Any], **kwargs: Any) -> Envs:
 def test_bits_follow_the_observation(where: str, vectorization: str) -> None:
     envs = Envs(FENCED, 2, seed=0, env_kwargs={"where": where}, vectorization=vectorization)
     space = envs.single_observation_space
-    assert isinstance(space, Seen)
+    assert isinstance(space, AugmentedBox)
     assert (space.shape, space.dtype, space.inner.shape) == ((6,), np.float32, (2,))
     obs = envs.reset()
     for _ in range(20):
@@ -161,7 +161,7 @@ def test_masks_that_come_late_are_noticed() -> None:
 
 
 def test_forbidden_actions_have_no_probability_and_the_others_those_of_a_softmax() -> None:
-    parts = Parts(Seen(spaces.Box(-1, 1, (2,), np.float32), 3))
+    parts = Parts(AugmentedBox(spaces.Box(-1, 1, (2,), np.float32), 3))
     seen = torch.tensor([[0.3, -0.2, 1, 0, 1]])
     logits = torch.tensor([[0.4, 5.0, -1.0]], requires_grad=True)
     allowed = parts.allow(logits, seen)
@@ -248,17 +248,17 @@ def test_the_two_ways_to_offer_masks_are_one_and_resuming_is_bit_equal(
 
 @pytest.mark.parametrize("double", [False, True])
 def test_the_target_never_values_a_forbidden_successor_action(double: bool) -> None:
-    space = Seen(spaces.Box(-1, 1, (2,), np.float32), 3)
+    space = AugmentedBox(spaces.Box(-1, 1, (2,), np.float32), 3)
     config = DQNConfig(double=double, net_arch=(8,))
     agent = DQN(config, Spaces(space, spaces.Discrete(3), 1), seed=0)
     obs = torch.randn(64, 5)
     obs[:, 2:] = 0
     obs[torch.arange(64), 2 + torch.arange(64) % 3] = 1  # one action is allowed
     n = torch.zeros(64)
-    lesson = agent.lessons.of(Batch(obs, n.long(), n, obs, n + 1))
+    batch = agent.td_targets.of(Batch(obs, n.long(), n, obs, n + 1))
     expected = agent.target.module(obs)[torch.arange(64), torch.arange(64) % 3, 0]
-    torch.testing.assert_close(lesson.target, expected)
-    assert lesson.target.abs().max() < -FORBIDDEN / 2
+    torch.testing.assert_close(batch.target, expected)
+    assert batch.target.abs().max() < -FORBIDDEN / 2
 
 
 def test_the_entropy_that_sac_aims_at_is_that_of_the_allowed_actions() -> None:

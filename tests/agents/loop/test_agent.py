@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rltune.agents import Agent, Controls, UserError
+from rltune.agents import PPO, Agent, Controls, UserError
 from rltune.agents.memory.rollout import RolloutMemory
-from rltune.agents.spaces import Spaces
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 TINY = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 2, "net_arch": [8], **RAW}
@@ -182,11 +181,13 @@ class FixedMemory(RolloutMemory):
     end_rollout = None  # type: ignore[assignment]
 
 
+class FixedPPO(PPO):
+    def make_memory(self) -> RolloutMemory:
+        return FixedMemory(self.config.n_steps, self.spaces, (), np.int64)
+
+
 def test_a_memory_that_cannot_be_cut_is_filled() -> None:
-    agent = make(total=100)
-    made = agent.memory
-    spaces = Spaces(agent._envs.single_observation_space, agent._envs.single_action_space, 2)
-    agent.memory = FixedMemory(made.n_steps, spaces, (), np.int64)  # type: ignore[attr-defined]
+    agent = Agent(FixedPPO, "CartPole-v1", TINY, total_timesteps=100, device="cpu")
     assert agent.learn(90).env_steps == 90
     assert agent.learn(100).env_steps == 128
     assert agent.learn(100).env_steps == 128

@@ -9,7 +9,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents.errors import UserError
-from rltune.agents.memory.replay import ReplayMemory, free_memory
+from rltune.agents.memory.limits import free_memory
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.spaces import Spaces
 
 GAMMA = 0.9
@@ -283,3 +284,22 @@ def test_too_large_a_memory_is_refused_before_it_is_allocated() -> None:
     assert free > 10**6
     with pytest.raises(UserError, match=r"buffer_size .* needs .* GB .* choose at most \d"):
         make(free, 1)
+
+
+@pytest.mark.parametrize("where", ["reward", "obs"])
+def test_what_the_environment_gave_wrong_is_found(where: str) -> None:
+    memory = make(40, 2)
+    World(2, seed=0).play(memory, 30)
+    assert memory.non_finite() == []
+    if where == "reward":
+        memory.reward[3, 1] = np.nan
+        assert memory.non_finite() == ["a reward"]
+    else:
+        memory.observations.frames[3, 1] = np.inf
+        assert memory.non_finite() == ["an observation"]
+
+
+def test_the_bytes_are_those_of_all_arrays() -> None:
+    small, large = make(40, 2), make(80, 2)
+    step = large.nbytes - small.nbytes
+    assert step == 20 * 2 * (small.nbytes // (small.n_rows * 2))

@@ -14,7 +14,7 @@ from rltune.agents.algorithms.ppo import PPO, PPOConfig
 from rltune.agents.loop.video import play
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.recurrent import LSTM, Reader
-from rltune.agents.spaces import Parts, Seen, Spaces
+from rltune.agents.spaces import AugmentedBox, Parts, Spaces
 
 REMEMBER = "tests.agents.toy_envs:Remember"
 ROLLOUT = {"lstm_size": 16, "n_steps": 16, "net_arch": (32,), "gamma": 0.9, "learning_rate": 0.005}
@@ -62,7 +62,7 @@ class Net(Reader):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts = Parts(Seen(spaces.Box(-1, 1, (3,), np.float32), 2, (4, 5)))
+        self.parts = Parts(AugmentedBox(spaces.Box(-1, 1, (3,), np.float32), 2, (4, 5)))
         self.encoder = torch.nn.Identity()
         torch.manual_seed(0)
         self.core = LSTM(self.parts, 3, 1)
@@ -70,15 +70,15 @@ class Net(Reader):
 
 def sequences(length: int = 6, begins: dict[tuple[int, int], int] | None = None) -> Any:
     """Return two sequences: 3 numbers, 2 bits, the mark of a beginning, states of 8 and 10."""
-    seen = torch.randn(2, length, 3 + 2 + 1 + 8 + 10, generator=torch.Generator().manual_seed(1))
-    seen[..., 5] = 0
+    inputs = torch.randn(2, length, 3 + 2 + 1 + 8 + 10, generator=torch.Generator().manual_seed(1))
+    inputs[..., 5] = 0
     for where in begins or {}:
-        seen[(*where, 5)] = 1
-    return seen
+        inputs[(*where, 5)] = 1
+    return inputs
 
 
 def test_the_cell_is_torchs() -> None:
-    net, seen = Net(), sequences()
+    net, inputs = Net(), sequences()
     cell = torch.nn.LSTM(3, 5, batch_first=True)
     assert net.core is not None
     # torch has its gates in another order: input, forget, cell, output.
@@ -90,53 +90,55 @@ def test_the_cell_is_torchs() -> None:
             forget, write, show, new = ours.chunk(4)
             torchs.copy_(torch.cat([write, forget, new, show]))
         cell.bias_hh_l0.zero_()
-    hidden, memory = seen[:, 0, 14:].chunk(2, -1)
-    expected, _ = cell(seen[..., :3], (hidden.unsqueeze(0).contiguous(), memory[None].contiguous()))
-    torch.testing.assert_close(net.read(seen), expected.flatten(0, 1))
+    hidden, memory = inputs[:, 0, 14:].chunk(2, -1)
+    expected, _ = cell(
+        inputs[..., :3], (hidden.unsqueeze(0).contiguous(), memory[None].contiguous())
+    )
+    torch.testing.assert_close(net.read(inputs), expected.flatten(0, 1))
 
 
 def test_unrolling_is_stepping_with_the_stored_state_where_an_episode_begins() -> None:
-    net, seen = Net(), sequences(begins={(0, 3): 1, (1, 5): 1})
-    state = seen[:, 0, 14:]
+    net, inputs = Net(), sequences(begins={(0, 3): 1, (1, 5): 1})
+    state = inputs[:, 0, 14:]
     outputs = []
     for t in range(6):
-        step = seen[:, t].clone()
+        step = inputs[:, t].clone()
         begins = step[:, 5:6] > 0
         step[:, 14:] = torch.where(begins, step[:, 14:], state)
         outputs.append(net.read(step))
         state = net.next_state(step)
-    torch.testing.assert_close(net.read(seen), torch.stack(outputs, 1).flatten(0, 1))
-    torch.testing.assert_close(net.next_state(seen), state)
+    torch.testing.assert_close(net.read(inputs), torch.stack(outputs, 1).flatten(0, 1))
+    torch.testing.assert_close(net.next_state(inputs), state)
 
 
 def test_burn_in_replaces_stale_states_and_keeps_those_of_beginnings() -> None:
-    net, seen = Net(), sequences(begins={(1, 2): 1})
-    warm = net.warm_up(seen, 2)
+    net, inputs = Net(), sequences(begins={(1, 2): 1})
+    warm = net.warm_up(inputs, 2)
     assert warm.shape[1] == 4
-    assert net.warm_up(seen, 0) is seen
-    torch.testing.assert_close(net.read(warm), net.read(seen).view(2, 6, 5)[:, 2:].flatten(0, 1))
-    torch.testing.assert_close(warm[1], seen[1, 2:])
-    assert not torch.equal(warm[0, 0, 14:], seen[0, 2, 14:])
+    assert net.warm_up(inputs, 0) is inputs
+    torch.testing.assert_close(net.read(warm), net.read(inputs).view(2, 6, 5)[:, 2:].flatten(0, 1))
+    torch.testing.assert_close(warm[1], inputs[1, 2:])
+    assert not torch.equal(warm[0, 0, 14:], inputs[0, 2, 14:])
     assert not warm.requires_grad
 
 
 def test_gradients_flow_through_time_up_to_the_beginning_of_an_episode() -> None:
-    net, seen = Net(), sequences(begins={(1, 3): 1}).requires_grad_()
-    last = net.read(seen).view(2, 6, 5)[:, -1].sum()
-    (gradient,) = torch.autograd.grad(last, seen)
+    net, inputs = Net(), sequences(begins={(1, 3): 1}).requires_grad_()
+    last = net.read(inputs).view(2, 6, 5)[:, -1].sum()
+    (gradient,) = torch.autograd.grad(last, inputs)
     assert (gradient[0, :, :3].abs().sum(1) > 0).all()
     assert (gradient[1, :, :3].abs().sum(1) > 0).tolist() == [False] * 3 + [True] * 3
 
 
 def test_many_at_once() -> None:
-    net, seen = Net(), sequences()
+    net, inputs = Net(), sequences()
     parameters = {name: torch.stack([p, 2 * p]) for name, p in net.named_parameters()}
 
     def read(own: Any) -> Any:
-        return torch.func.functional_call(net.core, own, (seen[..., :3].flatten(0, 1), seen))[0]
+        return torch.func.functional_call(net.core, own, (inputs[..., :3].flatten(0, 1), inputs))[0]
 
     stacked = {name.removeprefix("core."): p for name, p in parameters.items()}
-    torch.testing.assert_close(torch.vmap(read)(stacked)[0], net.read(seen))
+    torch.testing.assert_close(torch.vmap(read)(stacked)[0], net.read(inputs))
 
 
 # --------------------------------------------------------------------------------------- sequences
@@ -169,9 +171,9 @@ def filled(n_step: int, steps: int = 12, capacity: int = 16) -> ReplayMemory:
 
     The state of a row is its time too: that of a successor says when it was.
     """
-    seen = Seen(spaces.Box(-np.inf, np.inf, (1,), np.float32), 0, (1,))
+    inputs = AugmentedBox(spaces.Box(-np.inf, np.inf, (1,), np.float32), 0, (1,))
     memory = ReplayMemory(
-        capacity, Spaces(seen, spaces.Discrete(2), 1), (), np.int64, gamma=0.5, n_step=n_step
+        capacity, Spaces(inputs, spaces.Discrete(2), 1), (), np.int64, gamma=0.5, n_step=n_step
     )
     begins = True
     for t in range(steps):

@@ -24,7 +24,7 @@ from rltune.agents.envs.vector import Envs, make_env
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop import checkpoint
-from rltune.agents.loop.acting import Recall
+from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
@@ -70,7 +70,7 @@ class Policy:
     """The network of an RLlib algorithm, asked for greedy actions.
 
     What it sees are observations (n, d). Where the network has a state (DreamerV3), 1 at the
-    beginning of an episode and the state follow: see `rltune.agents.loop.acting.Recall`.
+    beginning of an episode and the state follow: see `rltune.agents.loop.acting.RecurrentActing`.
     """
 
     def __init__(self, module: Any, action_space: gymnasium.Space[Any]) -> None:
@@ -396,10 +396,10 @@ class RLlibAgent:
             training=False,
         )
         policy: Any = self.algorithm  # as much of one of our algorithms as is needed
-        recall = Recall(policy)
+        acting = RecurrentActing(policy)
 
         def act(obs: Array, begins: Array) -> Array:
-            return recall.act(recall.seen(obs, begins), explore=False)
+            return acting.act(acting.inputs(obs, begins), explore=False)
 
         with torch.random.fork_rng(devices=[]):  # training draws from the same generator
             torch.manual_seed(seed)
