@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -59,6 +60,10 @@ class About:
         low, high = np.quantile(values, [0.1, 0.9])
         mean = float(np.mean(values))
         return cls(mean, float(low) / (1 + error), float(high) * (1 + error))
+
+    def at_most(self, limit: float) -> About:
+        """Return the number where it can't be above a limit."""
+        return About(min(self.value, limit), min(self.low, limit), min(self.high, limit))
 
 
 @dataclass(frozen=True)
@@ -147,8 +152,7 @@ def forecast(
     rng = np.random.default_rng(spec.seed)
     drawn = [full(space.resolve(space.sample(rng))) for _ in range(DRAWN)]
     tell("starting a worker")
-    meter = CostMeter(spec)
-    with contextlib.closing(meter):
+    with contextlib.closing(CostMeter(spec)) as meter:
         measured = _measure(meter, spec, space, starts, drawn, seconds, tell)
     wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
     cpu, cpu_error = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
@@ -158,10 +162,8 @@ def forecast(
     steps, walls, cpus, runs = plays.play_often(trials)
     # What is not known of evaluations, and of prices that were predicted and not measured.
     unsure = float(np.mean([_spread(priced.measured) for priced in measured]))
-    wall_about = About.of(walls, wall_error + unsure)
-    limit = spec.time_limit
-    if limit is not None:
-        wall_about = About(*(min(v, limit) for v in vars(wall_about).values()))
+    limit = math.inf if spec.time_limit is None else spec.time_limit
+    wall_about = About.of(walls, wall_error + unsure).at_most(limit)
     return Forecast(
         trials=trials,
         runs=About.of(runs, 0.0),
@@ -176,7 +178,7 @@ def forecast(
         slots=slots,
         measured=tuple(measured),
         error=cpu_error + unsure,
-        is_cut=limit is not None and float(walls.mean()) > limit,
+        is_cut=float(walls.mean()) > limit,
         seconds=time.perf_counter() - began,
     )
 

@@ -21,7 +21,7 @@ OWN = {
 
 @pytest.mark.parametrize(
     ("agent", "env", "space"),
-    [("ppo", "CartPole-v1", None), ("sac", "Pendulum-v1", None), ("a2c", "CartPole-v1", OWN)],
+    [("ppo", "CartPole-v1", None), ("sac", "Pendulum-v1", None), ("ppo", "CartPole-v1", OWN)],
 )
 def test_the_space_in_run_yaml_is_the_one_that_is_searched(
     tmp_path: Path, agent: str, env: str, space: Any
