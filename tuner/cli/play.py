@@ -11,8 +11,10 @@ from typing import Any
 from rltune.agents.errors import UserError
 from rltune.cli.flags import parse_mapping
 from rltune.cli.foreign import sentence
-from rltune.cli.run import EVAL_MODE
+from rltune.common.options import options_of
+from rltune.runs.run_options import RunOptions
 
+EVAL_MODE = options_of(RunOptions)["eval_mode"].described()
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 EVAL_HELP = """\
 Measure a trained agent, or actions at random.

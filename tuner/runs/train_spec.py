@@ -9,19 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rltune.agents.errors import UserError
-from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import canonical
-from rltune.common.reading import check_types, from_dict
 from rltune.common.redaction import masked
-from rltune.runs.search_spec import check_device
-from rltune.runs.tracking_options import Tracking
+from rltune.runs.run_options import MAX_STEPS_PER_ITERATION
+from rltune.runs.train_options import TrainOptions
 from rltune.space.surroundings import split
 
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
-# Iterations are short enough that the curves have points, and long enough to be worth a row.
-MAX_STEPS_PER_ITERATION = 10_000
 
 
 def retrain_command(
@@ -70,46 +65,23 @@ def _flag_value(value: object) -> str:
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return ",".join(_flag_value(one) for one in value)
+        return ",".join(_flag_value(element) for element in value)
     return "none" if value is None else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSpec(Tracking):
+class TrainSpec(TrainOptions):
     """A resolved training, as run.yaml holds it."""
 
     agent: str
-    env: str
-    total_timesteps: int
     config: dict[str, Any] = field(default_factory=dict)
     schedule: list[dict[str, Any]] = field(default_factory=list)  # see `registry.with_config`
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    device: str = "auto"
-    eval_freq: int | None = None
-    eval_episodes: int = 10
-    eval_mode: str = GREEDY
-    eval_at_start: bool = False
-    controls: dict[str, Any] = field(default_factory=dict)
-    weights: str | None = None  # where they came from; the run keeps a copy (`WEIGHTS`)
-    save_replay_buffer: bool = True
-
-    def __post_init__(self) -> None:
-        check_types(self, {})
-        super().__post_init__()
-        check_device(self.device)
-        check_eval_mode(self.eval_mode)
-        least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
-        if self.eval_freq is not None:
-            least["eval_freq"] = 1
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                flag = "--" + name.replace("_", "-")
-                raise UserError(f"{flag} must be at least {smallest}, not {getattr(self, name)}")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrainSpec:
         """Read the specification back from run.yaml."""
+        from rltune.common.reading import from_dict  # imports YAML
+
         spec = from_dict(cls, data, "the spec in run.yaml")
         from_dict(Controls, spec.controls, "controls in run.yaml")
         return dataclasses.replace(spec, agent=canonical(spec.agent))

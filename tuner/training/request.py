@@ -15,12 +15,13 @@ from rltune.agents.config import (
     make_config,
 )
 from rltune.agents.errors import UserError, unknown
-from rltune.agents.loop.controls import Controls
 from rltune.backends.checkpoints import place_of
 from rltune.backends.registry import config_class
-from rltune.common.signatures import takes_fields_of
+from rltune.common.options import options_of
+from rltune.common.signatures import takes_options
 from rltune.planning.evaluations import affordable, longest_episode
 from rltune.runs.directory import STORAGE
+from rltune.runs.train_options import CONTROLS, TrainOptions
 from rltune.runs.train_spec import EVALUATIONS, TrainSpec
 from rltune.space.dimensions import checked_value
 from rltune.space.recipes import as_recipe
@@ -31,10 +32,11 @@ from rltune.training.train import TrainResult
 from rltune.training.train import train as train_spec
 
 TIMESTEPS = 100_000
-CONTROLS = tuple(Controls.__dataclass_fields__)
+# `controls` are options one by one here.
+OPTIONS = {k: v for k, v in options_of(TrainOptions).items() if k != "controls"} | CONTROLS
 
 
-@takes_fields_of(TrainSpec, Controls, but=("controls",), rest="hyperparameters")
+@takes_options(OPTIONS, rest="hyperparameters")
 def train(
     agent: str | type,
     env: str | type | None = None,
@@ -72,13 +74,12 @@ def train(
     agent, env = spec_of(agent), None if env is None else spec_of(env)
     kind = config_class(agent)
     known = hyperparameters(kind)
-    fields = {*TrainSpec.__dataclass_fields__, *CONTROLS} - {"agent", "env", "config", "controls"}
     values: dict[str, Any] = {}
-    for option in [option for option in options if option not in fields]:
+    for option in [option for option in options if option not in OPTIONS]:
         try:
             own = canonical_name(kind, option, "train()")
         except UserError:
-            raise unknown("keyword", option, [*fields, *known], "train()") from None
+            raise unknown("keyword", option, [*OPTIONS, *known], "train()") from None
         values[own] = coerce(known[own], options.pop(option), "train()")
     if options.get("weights") is not None:
         options["weights"] = place_of(options["weights"])
