@@ -45,7 +45,7 @@ def add_flag(group: Group, option: Option, text: str) -> None:
 
 
 def _parser(option: Option) -> Any:
-    """Return what turns the text of a flag into a value of the option's type."""
+    """Return the function that turns the text of a flag into a value of the option's type."""
     if option.kind is dict:
         return lambda text: parse_mapping(option.flag, text)
     return {int: parse_whole, float: float}.get(option.kind, str)

@@ -1,4 +1,4 @@
-"""`rltune run` and `rltune resume`."""
+"""The commands `rltune run` and `rltune resume`: searches from the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
-from rltune.cli.flags import parse_flags, reject_extra
+from rltune.cli.flags import RUN, parse_flags, reject_extra
 from rltune.cli.option_flags import add_files, add_flag, add_groups, given
 from rltune.common.options import options_of, parse_steps, resumed
 from rltune.runs.run_options import AGENT, EVALUATION
@@ -56,7 +56,9 @@ def add_parser(subparsers: Any) -> None:
     run.set_defaults(main=run_main)
     subparsers.choices["tune"] = run  # as xagents calls it; unlike an alias, not in the help
     add_search_flags(run)
-    run.add_argument("--dry-run", action="store_true", help="print the resolved plan and stop")
+    run.add_argument(
+        "--dry-run", action="store_true", help="print the resolved plan without running it"
+    )
     _add_resume(subparsers)
 
 
@@ -99,7 +101,7 @@ def _add_resume(subparsers: Any) -> None:
         "Without a flag, an option stays as it was.",
     )
     resume.set_defaults(main=resume_main)
-    resume.add_argument("run", help="the run directory, its name, or latest")
+    resume.add_argument("run", help=RUN)
     for kind, options in OF_KIND.items():
         group = resume.add_argument_group("of a search" if kind == "search" else "of a training")
         for option in options.values():
@@ -136,7 +138,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
-    """Return the search that the flags describe, and say what it takes that they leave open."""
+    """Return the search that the flags describe, and print its notes on defaults."""
     from rltune.backends.registry import config_class
     from rltune.search.search import Search
     from rltune.search.space_choice import named_agent
@@ -178,7 +180,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
 
 
 def _refuse(args: argparse.Namespace, run: RunDir, options: Mapping[str, Option]) -> None:
-    """Raise UserError where one of the options is given, which mean nothing for the run."""
+    """Raise UserError where an option of the other kind of run is given."""
     for name in given(args, options):
         this, other = ("search", "training")[:: 1 if run.kind == "search" else -1]
         flag = options[name].spellings[0]

@@ -1,4 +1,4 @@
-"""`rltune train`."""
+"""The command `rltune train`: one training, with each hyperparameter as a flag."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def add_parser(subparsers: Any) -> None:
         usage="%(prog)s AGENT [FLAG ...] [--HYPERPARAMETER VALUE ...]",
     )
     train.set_defaults(main=main)
-    train.add_argument("-h", "--help", action=_Help, nargs=0, help="show this and stop")
+    train.add_argument(
+        "-h", "--help", action=_Help, nargs=0, help="show this help message and exit"
+    )
     train.add_argument("agent", help=AGENTS)
     groups = add_groups(train, GROUPS, TRAIN_OPTIONS.values())
     what = groups[AGENT]
@@ -86,7 +88,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Train."""
+    """Train the agent, and print the result."""
     from rltune.backends.registry import config_class
     from rltune.runs.directory import STORAGE
     from rltune.space.surroundings import searchable

@@ -112,9 +112,9 @@ class SearchSpec(SearchOptions):
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """The flags of a training that is evaluated as a trial is, as often and as near as can be.
+        """The flags of a training with evaluations as close to those of a trial as they can be.
 
-        Rounded up: rounded down, there would be one evaluation more, close to the end.
+        Their distance is rounded up: rounded down, there would be one more close to the end.
         """
         return {
             "eval_freq": math.ceil(self.budget / min(self.evaluations, self.budget)),

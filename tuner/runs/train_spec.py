@@ -1,4 +1,4 @@
-"""The specification of a training, and the command that repeats it."""
+"""The specification of a training as run.yaml holds it, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import canonical
+from rltune.common.options import options_of
 from rltune.common.redaction import masked
 from rltune.runs.run_options import MAX_STEPS_PER_ITERATION
 from rltune.runs.train_options import TrainOptions
@@ -33,12 +34,19 @@ def retrain_command(
     evaluation: Mapping[str, Any],
     weights: str | None = None,
 ) -> str:
-    """Return the one line that trains ``config`` again, bit for bit.
+    """Return the command line that trains ``config`` again, bit for bit.
 
-    Names only the values that differ from the agent's ``defaults``; ``schedule`` says how they
-    change on the way, as a file's name or in YAML, ``weights`` is what it starts from,
-    ``evaluation`` how it is evaluated (`SearchSpec.evaluation`). No secret among ``env_kwargs`` is
-    in it.
+    It names only the values that differ from the agent's ``defaults``, and no secret among
+    ``env_kwargs``.
+
+    Args:
+        agent, env, seed, env_kwargs, controls: as in `TrainSpec`
+        budget: env steps of the training
+        config: all hyperparameters
+        defaults: those of the agent
+        schedule: changes of hyperparameters on the way, as a file's name or in YAML
+        evaluation: as `SearchSpec.evaluation`
+        weights: checkpoint or run whose networks it starts from
     """
     parts = split(config, env_kwargs, budget)
     words = ["rltune", "train", agent, "--env", env, "-n", str(parts.env_steps)]
@@ -47,8 +55,8 @@ def retrain_command(
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
     if parts.env_kwargs:
         words += ["--env-kwargs", json.dumps(masked(parts.env_kwargs))]
-    usual = {"eval_freq": None, "eval_episodes": 10, "eval_mode": "greedy"}
-    told = {name: value for name, value in evaluation.items() if value != usual[name]}
+    usual = options_of(TrainOptions)
+    told = {name: value for name, value in evaluation.items() if value != usual[name].default}
     for name, value in {**controls, **told}.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     if weights:
@@ -87,22 +95,22 @@ class TrainSpec(TrainOptions):
         return dataclasses.replace(spec, agent=canonical(spec.agent))
 
     def next_point(self, env_steps: int) -> int:
-        """Return the env_steps at which the iteration ends that begins at ``env_steps``."""
+        """Return the env steps at which the iteration ends that begins at ``env_steps``."""
         evaluation = self.next_evaluation(env_steps)
         changes: list[int] = [c["env_steps"] for c in self.schedule if c["env_steps"] > env_steps]
         point = min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
         return min([point, *changes])
 
     def next_evaluation(self, env_steps: int) -> int:
-        """Return the env_steps of the first evaluation after ``env_steps``."""
+        """Return the env steps of the first evaluation after ``env_steps``."""
         return min(self.total_timesteps, (env_steps // self.eval_steps + 1) * self.eval_steps)
 
     @property
     def eval_steps(self) -> int:
-        """env_steps from one evaluation to the next."""
+        """Env steps from one evaluation to the next."""
         return self.eval_freq or max(1, self.total_timesteps // EVALUATIONS)
 
     @property
     def iteration_steps(self) -> int:
-        """The longest iteration."""
+        """Env steps of the longest iteration."""
         return min(self.eval_steps, MAX_STEPS_PER_ITERATION)

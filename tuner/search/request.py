@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
-    """Return the trials that come first: the agent's defaults, then what is known to be good.
+    """Return the first trials: the agent's defaults, then the known-good settings.
 
-    The defaults are those of the agent but for what is fixed, and what follows from that alone.
+    In the defaults, fixed values take the place of the agent's, and derived values follow them.
     """
     from rltune.study.records import Start
 
@@ -40,8 +40,8 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return every hyperparameter of the agent: ``values`` where given, else its defaults.
 
-    What surrounds the agent is kept where it is given. Derived values that are no hyperparameters
-    only served the constraints, and are left out.
+    Values of the agent's surroundings are kept where they are given. Derived values that are no
+    hyperparameters are left out: they only serve constraints.
     """
     known = hyperparameters(config_class)
     own = config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
@@ -80,7 +80,7 @@ def env_and_budget(choice: Choice, budget: float | None) -> tuple[str, int]:
 
 
 def spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
-    """Add the number of evaluations where nobody has chosen it.
+    """Add the evaluations and their episodes to the options where none is given.
 
     Returns:
         a sentence for the user where they differ from the usual ones or take long, else ""

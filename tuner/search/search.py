@@ -1,4 +1,4 @@
-"""A search from the first check to the answer: `rltune.Search`, and what `rltune run` runs."""
+"""Searches: `rltune.Search` and `rltune.resume`, from the checks of the request to the answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ _driving_thread: int | None = None
 class Search:
     """A search for the best configuration of an agent on an environment.
 
-    The keywords are named like the flags of ``rltune run``, whose ``--help`` says what they mean.
+    The keywords are named like the flags of ``rltune run``; `help(rltune.Search)` lists them below
+    ``__init__``.
 
     Args:
         agent: name ("ppo"), "module:Class", or a class that can be imported; None: the space's.
@@ -57,22 +58,21 @@ class Search:
             Several environments, as "CartPole-v1,Acrobot-v1", are searched at once (`scales`).
         space: a dict in the language of the YAML files, a path, a shipped name, or None for the one
             that ships for the agent.
-        budget: environment steps of a full trial; None: the space's.
-        trials: how many; with only a ``time_limit``, as many as fit.
-        time_limit: seconds, or a text such as "30m", for everything, the tournament included.
-        weights: a checkpoint, or a run, whose networks every trial starts from.
+        budget: whole budget of a trial, in env steps; None: the space's.
+        trials: number of trials; None: 60, with a ``time_limit`` as many as fit.
         against: further objectives: "seconds", "cpu_seconds", or metrics as in `metric`.
-        warm_start: run directories of earlier searches whose trials this one learns from.
+        warm_start: run directories of earlier searches to learn from.
         dimensions: dimensions or fixed values that are added to the space or replace its own.
-        name: of the run directory below ``storage_path``.
+        name: name of the run directory below ``storage_path``.
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there.
         screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
+        ray_output: print what Ray itself prints.
 
     Attributes:
-        spec: every choice, resolved
-        space: what is searched
-        starts: the trials that come first
-        notes: what was taken that nobody named, and what was changed, a sentence each
+        spec: the resolved specification
+        space: the resolved search space
+        starts: the first trials: the agent's defaults and known-good settings
+        notes: a sentence for each default that was taken and each setting that was changed
 
     Raises:
         UserError: anything is wrong with what was asked for; nothing has been written then.
@@ -96,6 +96,7 @@ class Search:
         ray_output: bool = False,
         **options: Any,
     ) -> None:
+        """Resolve and check the request; a parameter above takes more types than its flag."""
         from rltune.backends.registry import config_class
         from rltune.samplers.earlier_runs import read_earlier
 
@@ -172,7 +173,7 @@ def resume(
         path: the run directory, its name or "latest"; from a storage URI, it is fetched first
         screen: as of `Search`
         ray_output: print what Ray itself prints
-        changes: options that are new from now on; None: it stays as it was
+        changes: the options below from now on; None: as it was
 
     Raises:
         UserError: the path is no search, another process drives it, or a change can't be made.
@@ -190,7 +191,7 @@ def resume(
         )
     planned = SearchSpec.from_dict(run.spec)
     _check_test_seeds(run, planned.test_seeds, changes.get("test_seeds"))
-    # Modules are those of the user who resumes: run.yaml may name anybody's folder.
+    # The modules of the user who resumes: run.yaml may come from a stranger.
     spec = replace(planned, **changes, import_path=os.getcwd())
     if spec.scheduler in POPULATIONS and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
@@ -202,7 +203,7 @@ def resume(
 
 
 def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:
-    """Raise UserError for fewer test seeds than were run: what was measured counts."""
+    """Raise UserError for fewer test seeds than have been run, which all count."""
     from rltune.answer.tournament import read_scores
 
     done = Counter(trial for trial, _ in read_scores(run))
@@ -216,10 +217,10 @@ def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[float]:
-    """Wait for the search of another thread; yield for how many seconds it was waited.
+    """Wait until no other thread runs a search; yield the seconds of waiting.
 
     Raises:
-        UserError: this thread runs a search already.
+        UserError: this thread already runs a search.
     """
     global _driving_thread
     began = time.time()
