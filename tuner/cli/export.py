@@ -1,4 +1,4 @@
-"""The command `rltune export`: the winner as a command, a script or a file of other libraries."""
+"""`rltune export`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.cli.flags import RUN, reject_extra
+from rltune.cli.flags import reject_extra
 from rltune.exporting.registry import FORMATS
 
 EXPORT_HELP = """\
@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help=RUN)
+    parser.add_argument("run", help="the run directory, its name, or latest")
     parser.add_argument(
         "--to",
         default="rltune",

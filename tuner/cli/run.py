@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rltune.runs.directory import RunDir
     from rltune.search.search import Search
 
+SAMPLERS = ("tpe", "gp", "cost-aware", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid")
 SEARCH_OPTIONS = options_of(SearchOptions)
 # What `rltune resume` changes, by the kind of the run.
 OF_KIND = {
@@ -68,7 +70,9 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     run.set_defaults(agent=None)
     run.usage = "%(prog)s [AGENT] [FLAG ...] [--HYPERPARAMETER VALUE ...]"
     run.add_argument_group("AGENT", f"{AGENTS}\n  (default: that of --space)")
-    groups = add_groups(run, GROUPS, SEARCH_OPTIONS.values())
+    sampler = SEARCH_OPTIONS["sampler"]
+    named = replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}")
+    groups = add_groups(run, GROUPS, {**SEARCH_OPTIONS, "sampler": named}.values())
     what = groups[AGENT]
     what.add_argument(
         "--space", metavar="FILE", help="search space (default: the one that ships for the agent)"

@@ -61,8 +61,7 @@ class SearchOptions(RunOptions):
         "tpe",
         group=SEARCH,
         metavar="NAME",
-        help="algorithm that proposes configurations: tpe, gp, cost-aware, cmaes, nsgaii, nsgaiii, "
-        "qmc, random or grid",
+        help="algorithm that proposes configurations",  # the command line adds the names
         written="a name such as 'tpe' (what it is made with goes into sampler_options)",
     )
     sampler_options: dict[str, Any] = option(
