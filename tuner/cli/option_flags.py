@@ -24,7 +24,7 @@ def add_groups(
     groups: dict[str, Group] = {title: parser.add_argument_group(title) for title in titles}
     for option in options:
         if option.spellings:
-            add_flag(groups[option.group], option, option.described())
+            add_flag(groups.get(option.group, parser), option, option.described())
     return groups
 
 

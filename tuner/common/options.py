@@ -28,7 +28,7 @@ class Option:
 
     Attributes:
         help: a phrase that names the thing and its unit; the default is added to it
-        group: heading on the help page
+        group: heading on the help page; default: "options"
         flags: all spellings on the command line; default: the name with dashes, or --no-NAME of a
             bool that is true by default; (): no flag, a keyword of Python alone
         metavar: what the help page shows for the value

@@ -45,13 +45,11 @@ class Baking:
 
 
 OPTIONS = options_of(Baking)
-# The mode has no group of its own.
-GROUPED = [choice for choice in OPTIONS.values() if choice.group]
 
 
 def parsed(line: str) -> dict[str, Any]:
     parser = Parser(prog="bake")
-    add_groups(parser, ("what", "how"), GROUPED)
+    add_groups(parser, ("what", "how"), OPTIONS.values())
     return given(parser.parse_args(line.split()), OPTIONS)
 
 
@@ -75,10 +73,11 @@ def test_a_fraction_is_no_whole_number() -> None:
 
 def test_the_help_page_shows_help_and_defaults_by_group() -> None:
     parser = Parser(prog="bake", formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_groups(parser, ("what", "how"), GROUPED)
+    add_groups(parser, ("what", "how"), OPTIONS.values())
     page = parser.format_help().partition("\n\n")[2]
     assert page.index("what:") < page.index("--cakes N") < page.index("how:") < page.index("--heat")
     assert "notes" not in page
+    assert page.index("--mode MODE") < page.index("what:")  # it has no group
     assert OPTIONS["mode"].described() == "oven mode (default: fan)"
     assert OPTIONS["cakes"].described() == "number of cakes"
     assert OPTIONS["time"].described(resumed=True) == "time from now on"
