@@ -24,12 +24,12 @@ COMMANDS = (
     "export", "replay", "env", "space", "jobs", "fetch", "stop",
 )  # fmt: skip
 TRACEBACK = "--traceback"
-# They read what may be damaged, or come from anybody.
+# They only read a run directory, which may be damaged, or come from a stranger.
 READERS = ("show", "report", "importances", "export", "compare", "replay", "dashboard")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one sentence and exit code 2, as all of rltune's are."""
+    """An argument parser whose errors are one sentence with exit code 2, as all of rltune's."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         # An abbreviated flag could be taken for a hyperparameter, and the other way round.
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(renamed(words), namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the complaint instead of printing the usage."""
+        """Raise UserError instead of printing the usage."""
         raise UserError(f"{message}; see {self.prog} --help.")
 
 
@@ -53,9 +53,7 @@ def make_parser() -> Parser:
         epilog="Start with: rltune run ppo --env CartPole-v1 --time-limit 5m",
     )
     # Taken out before the rest is parsed: it may stand anywhere, beside the hyperparameters, too.
-    parser.add_argument(
-        TRACEBACK, action="store_true", help="with an error, where it came from, too"
-    )
+    parser.add_argument(TRACEBACK, action="store_true", help="print the traceback of an error, too")
     parser.add_argument("--version", action="version", version=f"rltune {__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name in COMMANDS:
@@ -64,7 +62,7 @@ def make_parser() -> Parser:
 
 
 def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Run the command; of those that only read a run, no damage to it ends in a traceback."""
+    """Run the command; a damaged run that it reads is an error of one sentence, no traceback."""
     if folder_is_gone():
         raise UserError(GONE)
     watch_output(exact=args.command == "export" or getattr(args, "json", False))
@@ -79,7 +77,7 @@ def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _quietly(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Run the command without a word; an end other than a good one is an error, and told."""
+    """Run the command without output, but for one line on standard error where it fails."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         code = int(args.main(args, extra) or 0)
     if code not in (0, 130):
@@ -88,7 +86,7 @@ def _quietly(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _printable(text: str) -> str:
-    """Return a text without what controls a terminal: a file may have put it there."""
+    """Return a text without control characters of a terminal: a file may have put them there."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
@@ -105,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return 0
         code = _run(args, extra)
-        if sys.stdout is not None:  # closed by who has started us
+        if sys.stdout is not None:  # the parent process may have closed it
             sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -128,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_ours(end: SystemExit) -> bool:
-    """Tell an end that rltune itself wanted, after --help or a signal, from one by other code."""
+    """Return whether rltune itself ended the process, as after --help, and not other code."""
     from rltune.agents.user_code import fault
 
     return not fault(end)

@@ -1,4 +1,4 @@
-"""`rltune compare`."""
+"""The command `rltune compare`: searches, trainings and Stable-Baselines3 logs side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rltune.cli.flags import reject_extra
 
 COMPARE_HELP = """\
-Put agents, environments, searches or Stable-Baselines3 logs side by side: who is ahead, how surely.
+Compare agents, environments, searches or Stable-Baselines3 logs: which is ahead, and how surely.
 
   rltune compare ppo-0 ppo-1 ppo-2 a2c-0 a2c-1 a2c-2
   rltune compare my-search --defaults --random
@@ -20,7 +20,7 @@ Put agents, environments, searches or Stable-Baselines3 logs side by side: who i
 RUN is a run directory, its name, or latest; a folder of runs; or a folder of Stable-Baselines3 or
 rl-zoo3 logs (monitor.csv, evaluations.npz). Trainings of the same agent are seeds of one entry;
 LABEL=RUN says what belongs together. Of a search, the re-trainings of its answer on test seeds
-count. Reads the folders alone; only --random plays.
+count. Only --random plays episodes; all else is read from the folders.
 """
 
 
@@ -28,55 +28,60 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "compare",
-        help="put runs, searches or Stable-Baselines3 logs side by side",
+        help="compare searches, trainings or Stable-Baselines3 logs",
         description=COMPARE_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="see above; or LABEL=RUN")
     parser.add_argument(
-        "--defaults", action="store_true", help="of searches the agents' defaults, too"
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="run, folder of runs or folder of logs, as above; or LABEL=RUN",
+    )
+    parser.add_argument(
+        "--defaults", action="store_true", help="compare the defaults of the searches' agents, too"
     )
     parser.add_argument(
         "--random",
         action="store_true",
-        help="actions at random, too: plays them (gymnasium's own environments)",
+        help="compare random actions, too, which are played now (gymnasium's own environments)",
     )
     parser.add_argument(
         "--metric",
         default="eval_return",
-        help="of the evaluations; mean_reward: of training episodes; =-NAME: lower is better "
-        "(default eval_return)",
+        help="metric of the evaluations, or mean_reward, of training episodes; with a minus, as "
+        "in --metric=-NAME, lower is better (default: eval_return)",
     )
     parser.add_argument(
         "--objective",
         default="last:3",
-        help="what of the evaluations is a training's score: last, best, area, last:N or best:N "
-        "(default last:3)",
+        help="score of a training, from its evaluations: last, best, area, last:N or best:N "
+        "(default: last:3)",
     )
     parser.add_argument(
-        "--until", type=_steps, metavar="N", help="only what was reached up to N env_steps"
+        "--until", type=_steps, metavar="N", help="compare what was reached up to N env steps"
     )
     parser.add_argument(
         "--scale",
         action="append",
         default=[],
         metavar="ENV=LOW:HIGH",
-        help="the returns that count as 0 and as 1 (default, with several environments: of "
-        "random actions, and gymnasium's solving return); may be repeated",
+        help="returns that count as 0 and as 1; may be repeated (default, with several "
+        "environments: those of random actions and of gymnasium's solved environment)",
     )
-    parser.add_argument("--env", help="the environment of logs that don't say it")
+    parser.add_argument("--env", help="environment of logs that don't name theirs")
     parser.add_argument(
         "--axis",
         choices=("env_steps", "time"),
         default="env_steps",
-        help="of the learning curves (default env_steps)",
+        help="x axis of the learning curves (default: env_steps)",
     )
     parser.add_argument(
         "--out", metavar="DIR", help="write a page, a PNG of each figure, and a summary.md"
     )
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--plain", action="store_true", help="no colours")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--plain", action="store_true", help="print without colours")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""What the command line says of an exception, in one sentence."""
+"""Error messages: one sentence for each exception that reaches the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GONE = "the folder that you are in is gone; cd to another one."
 
 
 def complaint(error: BaseException) -> str | None:
-    """Return the sentence for an exception; None for a fault of rltune's own."""
+    """Return the sentence for an exception; None for a bug of rltune itself."""
     if isinstance(error, UserError):
         return str(error)
     from rltune.agents.user_code import fault
@@ -33,7 +33,7 @@ def complaint(error: BaseException) -> str | None:
 
 
 def folder_is_gone() -> bool:
-    """Tell whether the working directory was deleted."""
+    """Return whether the working directory was deleted."""
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`rltune dashboard`."""
+"""The command `rltune dashboard`: the report of a run in the browser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltune.agents.errors import UserError
-from rltune.cli.flags import reject_extra
+from rltune.cli.flags import RUN, reject_extra
 
 DASHBOARD_HELP = """\
 Show a run in the browser: the report, which is made anew while the search runs, and beside it
@@ -29,12 +29,17 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help="the run directory, its name, or latest")
-    parser.add_argument("--port", type=int, default=8080, help="default: 8080; 0: a free one")
+    parser.add_argument("run", help=RUN)
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8080,
+        help="port of the page; 0 takes a free one (default: 8080)",
+    )
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Serve."""
+    """Serve the page until Ctrl-C."""
     reject_extra(args, extra)
     if not 0 <= args.port < 65536:
         raise UserError(f"--port must be from 0 to 65535, not {args.port}.")

@@ -1,4 +1,4 @@
-"""`rltune env`."""
+"""The command `rltune env`: the facts of an environment, and the agents that fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from rltune.cli.flags import parse_mapping, reject_extra
 
 ENV_HELP = """\
-Say what an environment is: its spaces and limits, what agents see of it, which agents fit.
+Describe an environment: its spaces and limits, what agents see of it, which agents fit.
 
   rltune env CartPole-v1
   rltune env LunarLander-v3 --env-kwargs "{continuous: true}"
@@ -23,18 +23,20 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "env",
-        help="say what an environment is, and which agents fit",
+        help="describe an environment, and name the agents that fit",
         description=ENV_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
     parser.add_argument("env", metavar="ENV", help="gymnasium id, or module:Class of your own")
-    parser.add_argument("--env-kwargs", metavar="YAML", help='such as "{continuous: true}"')
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument(
+        "--env-kwargs", metavar="YAML", help='keyword arguments, such as "{continuous: true}"'
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Print the facts."""
+    """Print the facts of the environment."""
     reject_extra(args, extra)
     from rltune.training.env_facts import env_facts, fact_lines
 

@@ -1,4 +1,4 @@
-"""`rltune fetch`: a run from cloud storage, or from a cluster."""
+"""The command `rltune fetch`: copies of runs from cloud storage or from a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Copy a run from cloud storage, or from a cluster, to this machine: for show, rep
 
   rltune run ppo --env CartPole-v1 --trials 30 --storage-path s3://bucket/runs --name mine
   rltune fetch s3://bucket/runs/mine
-  rltune resume s3://bucket/runs/mine      # fetches it, too, when nobody drives it
+  rltune resume s3://bucket/runs/mine      # fetches it, too, when no process runs it
   rltune fetch mine --address http://127.0.0.1:8265    # what rltune submit has started there
 """
 
@@ -28,13 +28,17 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("uri", metavar="URI", help="s3://bucket/runs/NAME, gs://..., or a name")
-    parser.add_argument("--storage-path", metavar="DIR", help="default: runs")
+    parser.add_argument(
+        "uri",
+        metavar="URI",
+        help="address of the run, as s3://bucket/runs/NAME, or its name on the cluster",
+    )
+    parser.add_argument("--storage-path", metavar="DIR", help="folder of the copy (default: runs)")
     parser.add_argument("--address", metavar="URL", help=ADDRESS)
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Fetch."""
+    """Copy the run, and print its folder."""
     reject_extra(args, extra)
     from rltune.runs.cloud import fetch, is_uri
     from rltune.runs.directory import STORAGE

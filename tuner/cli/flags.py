@@ -1,4 +1,4 @@
-"""What stands on a command line beyond the command's own flags: hyperparameters, or mistakes."""
+"""Flags that are not the command's own: hyperparameters of the agent, or mistakes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from rltune.agents.errors import UserError
 from rltune.cli.foreign import sentence
 
+RUN = "run directory, its name in runs/, or latest"  # help of the argument of many commands
+
 
 def parse_flags(
     args: argparse.Namespace, extra: Sequence[str], known: Iterable[str]
@@ -17,8 +19,8 @@ def parse_flags(
     """Turn ["--learning-rate", "1e-5", "1e-2", "--gamma=0.9"] into names with their values.
 
     Args:
-        args: what the command has understood; its names are its own flags
-        extra: what it has not
+        args: the parsed part of the command line; its names are the command's own flags
+        extra: the words that are left
         known: hyperparameters of the agent; ``no-`` may stand before them
 
     Raises:
@@ -74,7 +76,7 @@ def parse_mapping(flag: str, text: str) -> dict[str, Any]:
 
 
 def reject_extra(args: argparse.Namespace, extra: Sequence[str]) -> None:
-    """Complain about arguments that a command does not know."""
+    """Raise UserError for the first word that a command does not know."""
     if extra:
         flag = extra[0].lstrip("-").partition("=")[0].replace("-", "_")
         hint = _closest(flag, _own(args)) or f"see rltune {args.command} --help."
@@ -87,6 +89,6 @@ def _own(args: argparse.Namespace) -> set[str]:
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
-    """Return a question with the known flag that is closest to ``name``, or ""."""
+    """Return "did you mean ...?" with the known flag that is closest to ``name``, or ""."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f"did you mean --{close[0].replace('_', '-')}?" if close else ""

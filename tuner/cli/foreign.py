@@ -1,4 +1,4 @@
-"""Flags of xagents: what they are called here, or a sentence on what does their work.
+"""Flags of xagents: their names here, or a sentence on what does their work.
 
 Its names for hyperparameters stand beside the others' in `rltune.agents.config.ALIASES`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# By command, the flag that means the same.
+# By command: flag of xagents -> our flag that means the same.
 SAME = {
     "train": {"--monitor-session": "--name"},
     "run": {
@@ -27,7 +27,7 @@ SAME["plan"] = SAME["run"]
 
 _PLAYED = "`rltune play RUN` shows an agent in a window, with --video FILE.mp4 as a video"
 _ATARI = "Atari games are made so without being asked (84 x 84, grey, the larger of two frames)"
-# What no command has under any name. A sentence begins behind the flag.
+# Flags without a counterpart -> the sentence that follows the flag in the error.
 SAID = {
     "checkpoints": "a run keeps its checkpoints in its own directory; --name and --storage-path "
     "say where that is, and --weights CHECKPOINT starts from one",
@@ -43,7 +43,7 @@ SAID = {
     "preprocess": f"{_ATARI}; leave it out",
     "render": _PLAYED,
     "video_dir": _PLAYED,
-    "warmup_trials": "a rung stops nobody before it has seen min_population trials: "
+    "warmup_trials": "a rung stops no trial before it has seen min_population of them: "
     '--scheduler-options "{min_population: N}"',
 }
 
@@ -56,11 +56,11 @@ def renamed(argv: Sequence[str]) -> list[str]:
 
 
 def sentence(flag: str, agent: str = "") -> str | None:
-    """Return what to do instead of a flag that is another library's; None: it is nobody's.
+    """Return the advice for a flag of another library; None: no library that we know has it.
 
     Args:
-        flag: what was written, without the dashes
-        agent: which does not have it
+        flag: without the dashes
+        agent: the agent that does not have it, if it is a hyperparameter
     """
     from rltune.agents.config import ALIASES
 

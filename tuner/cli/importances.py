@@ -1,4 +1,4 @@
-"""`rltune importances`."""
+"""The command `rltune importances`: how much each hyperparameter mattered in a search."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from rltune.cli.flags import RUN, reject_extra
+
 IMPORTANCES_HELP = """\
-Say which hyperparameters mattered in a search, and which only look as if.
+Estimate which hyperparameters mattered in a search, and which only seem to.
 
   rltune importances latest
   rltune importances runs/my-search --method fanova
@@ -24,26 +26,24 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "importances",
-        help="which hyperparameters mattered in a search",
+        help="estimate which hyperparameters mattered in a search",
         description=IMPORTANCES_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument("run", help=RUN)
     parser.add_argument(
         "--method",
         metavar="NAME",
         action="append",
-        help="fanova, ped-anova or permutation; may be given several times; default: all",
+        help="method: fanova, ped-anova or permutation; may be repeated (default: all)",
     )
-    parser.add_argument("--json", action="store_true", help="the whole table, for programs")
-    parser.add_argument("--plain", action="store_true", help="no colours")
+    parser.add_argument("--json", action="store_true", help="print the whole table as JSON")
+    parser.add_argument("--plain", action="store_true", help="print without colours")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Compute, write and print the table."""
-    from rltune.cli.flags import reject_extra
-
     reject_extra(args, extra)
     from rltune.analysis.importance.importances import METHODS, importances, write
     from rltune.runs.reader import read_run

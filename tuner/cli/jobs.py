@@ -1,4 +1,4 @@
-"""`rltune submit`, `rltune status` and `rltune logs`: runs on a cluster that go on without us."""
+"""The commands `rltune submit`, `status` and `logs`: searches as jobs of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ which it is copied then. With an agent or an environment of your own, the folder
 travels along; so does the file that --space names. All other paths are the cluster's.
 """
 WIDEST = 100  # characters of a line that a job has printed
-ADDRESS = "of the cluster's dashboard; default: RAY_API_SERVER_ADDRESS or http://127.0.0.1:8265"
+ADDRESS = "cluster's dashboard (default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265)"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,32 +45,34 @@ def add_parser(subparsers: Any) -> None:
     submit.set_defaults(main=submit_main)
     submit.add_argument("--address", metavar="URL", help=ADDRESS)
     submit.add_argument(
-        "--own-code", action="store_true", help="the folder travels, as it has to with resume"
+        "--own-code",
+        action="store_true",
+        help="send the current folder along, which resume needs for code of your own",
     )
     submit.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="run|resume ...", help="what to do there"
+        "words", nargs=argparse.REMAINDER, metavar="run|resume ...", help="command to run there"
     )
     status = subparsers.add_parser(
         "status",
-        help="how what was submitted does",
-        description="List what was submitted to a cluster, or print how one of the runs does.",
+        help="show the state of what was submitted",
+        description="List what was submitted to a cluster, or show the state of one run.",
     )
     status.set_defaults(main=status_main)
-    status.add_argument("run", nargs="?", help="its name; default: a line for each")
+    status.add_argument("run", nargs="?", help="name of the run (default: a line for each)")
     status.add_argument("--address", metavar="URL", help=ADDRESS)
     logs = subparsers.add_parser(
         "logs",
-        help="what a submitted run has printed",
-        description="Print what a submitted run has printed so far.",
+        help="print the output of a submitted run",
+        description="Print the output of a submitted run so far.",
     )
     logs.set_defaults(main=logs_main)
-    logs.add_argument("run", help="its name")
-    logs.add_argument("--follow", "-f", action="store_true", help="go on until it ends")
+    logs.add_argument("run", help="name of the run")
+    logs.add_argument("--follow", "-f", action="store_true", help="go on printing until it ends")
     logs.add_argument("--address", metavar="URL", help=ADDRESS)
 
 
 def submit_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Submit."""
+    """Submit the command, and print the name of its run."""
     from rltune.cluster.jobs import Jobs
 
     words, run, folder = _checked([*extra, *args.words])
@@ -150,7 +152,7 @@ def _replaced(words: list[str], flag: str, value: str) -> list[str]:
 
 
 def status_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Print how the jobs do."""
+    """Print the state of the jobs."""
     from rltune.cli.flags import reject_extra
     from rltune.cluster.jobs import Jobs
 
@@ -185,7 +187,7 @@ def _lines(job: Job, log: str = "", width: int = 0) -> list[str]:
 
 
 def logs_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Print the log."""
+    """Print the output of a job."""
     from rltune.cli.flags import reject_extra
     from rltune.cluster.jobs import Jobs
 

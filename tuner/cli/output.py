@@ -1,4 +1,7 @@
-"""Standard output that says what is wrong with it: else whatever was being read would be blamed."""
+"""Standard output: a full disk or a wrong encoding is an error that names standard output.
+
+Else the error would be blamed on the run that was being read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from rltune.agents.errors import DISK_IS_FULL, StorageError, UserError
 
 
 class Output(io.TextIOWrapper):
-    """Raises a UserError for a full disk, or a character that its encoding does not have."""
+    """Standard output that raises UserError for a full disk, or a character it can't encode."""
 
     def __init__(self, output: io.TextIOWrapper) -> None:
         output.flush()
@@ -30,7 +33,7 @@ class Output(io.TextIOWrapper):
             return super().write(text)
 
     def flush(self) -> None:
-        """Write what is left."""
+        """Write the buffered text."""
         with _told():
             super().flush()
 
@@ -54,11 +57,11 @@ def _told() -> Iterator[None]:
 
 
 def watch_output(exact: bool) -> None:
-    """Replace standard output by one that complains; a captured one, as in a test, stays.
+    """Replace standard output by an `Output`; a captured one, as in a test, stays.
 
     Args:
-        exact: another program reads it; if not, signs that it does not know become question marks,
-            and a night's search does not end at one
+        exact: another program reads it; if not, characters that can't be encoded become question
+            marks, so that no long search ends at one
     """
     if type(sys.stdout) is io.TextIOWrapper:
         sys.stdout = Output(sys.stdout)
@@ -67,12 +70,12 @@ def watch_output(exact: bool) -> None:
 
 
 def silence_output() -> None:
-    """Let nothing more be written: what is left would be complained about as Python ends."""
+    """Discard what is written from now on: Python would report it as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def flush_output() -> None:
-    """Write what is left; an output that takes no more is silenced."""
+    """Write the buffered text; an output that takes no more is silenced."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

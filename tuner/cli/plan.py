@@ -1,4 +1,4 @@
-"""`rltune plan`."""
+"""The command `rltune plan`: a forecast of what a search costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rltune.agents.errors import UserError
 from rltune.cli.run import add_search_flags, make_search
 
 PLAN_HELP = """\
-Say what a search will cost, before it runs: env_steps, CPU and GPU time, wall time, memory, money.
+Forecast the cost of a search before it runs: env steps, CPU and GPU time, wall time, memory, money.
 
   rltune plan ppo --env CartPole-v1 --trials 30 --budget 5e4
   rltune plan td3 --env HalfCheetah-v5 --time-limit 8h --concurrency 4 --price-per-hour 3.2
@@ -26,24 +26,28 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "plan",
-        help="say what a search will cost",
+        help="forecast the cost of a search",
         description=PLAN_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
     add_search_flags(parser)
-    cost = parser.add_argument_group("what it costs")
+    cost = parser.add_argument_group("forecast")
     cost.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="of measuring; default: 20"
+        "--seconds",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="seconds of measuring (default: 20)",
     )
     cost.add_argument(
-        "--price-per-hour", type=float, metavar="X", help="of all machines together, for the money"
+        "--price-per-hour", type=float, metavar="X", help="price of all machines together, per hour"
     )
-    cost.add_argument("--json", action="store_true", help="everything, for programs")
+    cost.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Measure, and print what the search would cost."""
+    """Measure some trainings, and print the forecast."""
     if not args.seconds > 0:
         raise UserError(f"--seconds must be above 0, not {args.seconds:g}.")
     if args.price_per_hour is not None and not args.price_per_hour >= 0:

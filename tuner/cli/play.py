@@ -1,4 +1,4 @@
-"""`rltune eval` and `rltune play`: a trained agent, measured and watched."""
+"""The commands `rltune eval` and `rltune play`: evaluation and rendering of a trained agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 from rltune.agents.errors import UserError
 from rltune.cli.flags import parse_mapping
 from rltune.cli.foreign import sentence
-from rltune.cli.run import EVAL_MODE
+from rltune.common.options import options_of
+from rltune.runs.run_options import RunOptions
 
+EVAL_MODE = options_of(RunOptions)["eval_mode"].described()
 WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
 EVAL_HELP = """\
 Measure a trained agent, or actions at random.
@@ -36,23 +38,40 @@ Watch a trained agent: in a window, as a video or as pictures.
 def add_parser(subparsers: Any) -> None:
     """Add both commands."""
     evaluate = _add(subparsers, "eval", "measure a trained agent", EVAL_HELP, run_eval)
-    evaluate.add_argument("--episodes", type=_positive, help="default: 100")
-    evaluate.add_argument("--seed", type=_seed, help="default: that of the agent's evaluations")
+    evaluate.add_argument("--episodes", type=_positive, help="number of episodes (default: 100)")
+    evaluate.add_argument(
+        "--seed", type=_seed, help="random seed (default: that of the agent's evaluations)"
+    )
     evaluate.add_argument("--eval-mode", default="greedy", metavar="MODE", help=EVAL_MODE)
-    evaluate.add_argument("--env-kwargs", metavar="YAML", help="of random's environment")
-    evaluate.add_argument("--json", action="store_true", help="print JSON, every episode in it")
+    evaluate.add_argument(
+        "--env-kwargs", metavar="YAML", help="keyword arguments of the environment, with random"
+    )
+    evaluate.add_argument(
+        "--json", action="store_true", help="print everything as JSON, with every episode"
+    )
 
     play = _add(subparsers, "play", "watch a trained agent", PLAY_HELP, run_play)
-    play.add_argument("--episodes", type=_positive, default=1, help="default: 1")
-    play.add_argument("--seed", type=_seed, default=0, help="default: 0")
-    play.add_argument("--window", action="store_true", help="the default where there is a display")
-    play.add_argument("--video", type=Path, metavar="FILE", help="write an .mp4 or .gif")
-    play.add_argument("--frames", type=Path, metavar="DIR", help="write a PNG per picture")
     play.add_argument(
-        "--delay", type=_seconds, metavar="S", help="seconds per step; default: the natural speed"
+        "--episodes", type=_positive, default=1, help="number of episodes (default: 1)"
+    )
+    play.add_argument("--seed", type=_seed, default=0, help="random seed (default: 0)")
+    play.add_argument(
+        "--window", action="store_true", help="show a window, the default where there is a display"
+    )
+    play.add_argument("--video", type=Path, metavar="FILE", help="write a video, an .mp4 or a .gif")
+    play.add_argument("--frames", type=Path, metavar="DIR", help="write each frame as a PNG")
+    play.add_argument(
+        "--delay",
+        type=_seconds,
+        metavar="S",
+        help="seconds per step (default: the environment's own speed)",
     )
     play.add_argument(
-        "--every-nth", type=_positive, default=1, metavar="N", help="record every so many steps"
+        "--every-nth",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="steps per recorded frame (default: 1)",
     )
 
 
@@ -70,17 +89,25 @@ def _add(subparsers: Any, name: str, short: str, text: str, main: Any) -> Any:
     which.add_argument(
         "--best",
         action="store_true",
-        help="of a training, the agent of its best evaluation, by default the last one; "
-        "of a search the winner, as without it",
+        help="take the agent of a training's best evaluation, not the last; of a search it is "
+        "the winner with and without",
     )
-    which.add_argument("--trial", type=_seed, metavar="N", help="of a search, this trial's agent")
+    which.add_argument(
+        "--trial",
+        type=_seed,
+        metavar="N",
+        help="take the agent of this trial of a search (default: the winner)",
+    )
     parser.add_argument(
         "--env",
-        help="refuse an agent of another environment; of several, this one; of random, its own",
+        help="environment that the agent must be for, one of those that it was trained on; with "
+        "random, the one to play",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default)")
     parser.add_argument(
-        "--max-steps", type=_positive, metavar="N", help="cut episodes off after so many"
+        "--device", default="auto", help="PyTorch device: cpu, cuda or auto (default: auto)"
+    )
+    parser.add_argument(
+        "--max-steps", type=_positive, metavar="N", help="steps after which an episode is cut off"
     )
     return parser
 
@@ -107,7 +134,7 @@ def _number(text: str, least: int, *, whole: bool) -> float:
 
 
 def run_eval(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Evaluate."""
+    """Evaluate the agent, and print the returns."""
     import json
 
     from rltune.training.evaluation import EPISODES, describe, opened, summary
@@ -125,7 +152,7 @@ def run_eval(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Play."""
+    """Play episodes, in a window or into files."""
     from rltune.training.evaluation import play, shown
     from rltune.training.policy import load
 
@@ -153,7 +180,7 @@ def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _which(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what says which agent is meant, as `rltune.load` takes it."""
+    """Return the keywords of `rltune.load` that choose the agent."""
     return {name: getattr(args, name) for name in ("best", "trial", "env", "device")}
 
 

@@ -1,4 +1,4 @@
-"""`rltune replay`."""
+"""The command `rltune replay`: another scheduler or sampler on a recorded search."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from rltune.cli.flags import RUN, parse_mapping, reject_extra
+
 if TYPE_CHECKING:
     from rltune.analysis.replay_sampler import SamplerReplay
     from rltune.analysis.replay_scheduler import Fate, Replay
 
 REPLAY_HELP = """\
-Say what another scheduler, or another sampler, would have done with a search, from its recorded
-evaluations.
+Simulate another scheduler, or another sampler, on the recorded evaluations of a search.
 
   rltune replay latest
   rltune replay runs/my-search --scheduler asha --scheduler-options "{reduction_factor: 4}"
@@ -23,10 +24,9 @@ evaluations.
   rltune replay runs/my-search --sampler gp
 
 Without flags it is the search's own scheduler and sampler: every decision and every proposal is the
-recorded one. What a stopped trial would have become is not recorded; a search with --scheduler none
-can be replayed in full. Nor has anybody trained what another sampler would have proposed: the
-nearest recorded configuration that is left stands for it, and the question is how soon it comes to
-the best of them.
+recorded one. A stopped trial has no evaluations after its stop; a search with --scheduler none can
+be replayed in full. What another sampler proposes was never trained: the nearest recorded
+configuration that is left stands for it, and the figure is how soon the best of them is found.
 """
 
 
@@ -34,34 +34,33 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "replay",
-        help="what another scheduler or sampler would have done with a search",
+        help="simulate another scheduler or sampler on a recorded search",
         description=REPLAY_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument("run", help=RUN)
     parser.add_argument(
-        "--scheduler", "--pruner", metavar="NAME", help="asha, hyperband, median or none"
+        "--scheduler", "--pruner", metavar="NAME", help="scheduler: asha, hyperband, median or none"
     )
     parser.add_argument(
-        "--scheduler-options", metavar="YAML", help='such as "{reduction_factor: 4}"'
+        "--scheduler-options", metavar="YAML", help='its options, such as "{reduction_factor: 4}"'
     )
-    parser.add_argument("--sampler", metavar="NAME", help="as in `rltune run`")
+    parser.add_argument("--sampler", metavar="NAME", help="sampler, as in `rltune run`")
     parser.add_argument(
-        "--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"; needs --sampler'
+        "--sampler-options", metavar="YAML", help='its options, such as "{n_startup_trials: 5}"'
     )
     parser.add_argument(
         "--repetitions", type=int, metavar="N",
-        help="searches with --sampler, each with another seed (default: 20)",
+        help="number of simulated searches with --sampler, each with another seed (default: 20)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Replay the search and print what differs."""
     from rltune.agents.errors import UserError
     from rltune.analysis.replay_scheduler import replay
-    from rltune.cli.flags import parse_mapping, reject_extra
     from rltune.runs.reader import read_run
 
     reject_extra(args, extra)
@@ -121,7 +120,7 @@ def _lines(result: Replay) -> list[str]:
         f"  decided alike   {sum(fate.same for fate in result.fates)} of {len(result.fates)}",
         f"  stopped before  {len(earlier)}{_listed(earlier)}",
         f"  would go on     {len(unknown)}{_listed(unknown)}",
-        f"  env-steps       {count(result.env_steps)} of {count(result.recorded_env_steps)} "
+        f"  env steps       {count(result.env_steps)} of {count(result.recorded_env_steps)} "
         f"({share:.0%})" + (", and what would go on is not in them" if unknown else ""),
         f"  best            {best}",
     ]
@@ -149,13 +148,15 @@ def _sampler_lines(result: SamplerReplay) -> list[str]:
     from rltune.common.formats import plural
 
     orders = (result.sampled, result.by_chance, result.recorded)
-    targets = {f"the best proposal, trial {result.good[0]}": [one.best for one in orders]}
+    targets = {f"the best proposal, trial {result.good[0]}": [order.best for order in orders]}
     if len(result.good) > 1:
-        targets[f"any of the best {len(result.good)}"] = [one.first_good for one in orders]
+        targets[f"any of the best {len(result.good)}"] = [order.first_good for order in orders]
     rows = [["", result.sampler, "by chance", "as recorded"]]
     for name, reached in targets.items():
-        rows.append([name, *(_middle([trials for trials, _ in one]) for one in reached)])
-        rows.append(["  in env-steps", *(_middle([steps for _, steps in one]) for one in reached)])
+        rows.append([name, *(_middle([trials for trials, _ in found]) for found in reached)])
+        rows.append(
+            ["  in env steps", *(_middle([steps for _, steps in found]) for found in reached)]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     searches = len(result.sampled.best)
     far = result.distance > 0.8 * result.apart
@@ -171,7 +172,7 @@ def _sampler_lines(result: SamplerReplay) -> list[str]:
 
 
 def _middle(values: Sequence[int]) -> str:
-    """Return the median, and what eight of ten lie between."""
+    """Return the median, with the 10 % and the 90 % quantile of several values."""
     import numpy as np
     from rltune.common.formats import count
 

@@ -1,4 +1,4 @@
-"""`rltune report`."""
+"""The command `rltune report`: the page and the figures of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.cli.flags import reject_extra
+from rltune.cli.flags import RUN, reject_extra
 
 REPORT_HELP = """\
 Write a page with the answer, the figures and all trials; a PNG of each figure; and a summary.md.
@@ -23,22 +23,22 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "report",
-        help="write a page with figures of what a run found",
+        help="write a page with the results and figures of a run",
         description=REPORT_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument("run", help=RUN)
     parser.add_argument(
-        "--no-pictures", dest="pictures", action="store_false", help="the page alone, no PNGs"
+        "--no-pictures", dest="pictures", action="store_false", help="write the page without PNGs"
     )
     parser.add_argument(
-        "--clip", action="store_true", help="record the winner again; made when a search ends, too"
+        "--clip", action="store_true", help="record the winner's video again, as when a search ends"
     )
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Write the report."""
+    """Write the report, and print its files."""
     reject_extra(args, extra)
     from rltune.reporting.clip import record
     from rltune.reporting.report import report

@@ -1,29 +1,37 @@
-"""`rltune run` and `rltune resume`."""
+"""The commands `rltune run` and `rltune resume`: searches from the command line."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.envs.suite import HELP as ENVS
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
-from rltune.cli.flags import parse_flags, parse_mapping, reject_extra
+from rltune.cli.flags import RUN, parse_flags, reject_extra
+from rltune.cli.option_flags import add_files, add_flag, add_groups, given
+from rltune.common.options import options_of, parse_steps, resumed
+from rltune.runs.run_options import AGENT, EVALUATION
+from rltune.runs.search_options import GROUPS, SEARCH, SearchOptions
+from rltune.runs.tracking_options import FILES
+from rltune.runs.train_options import CONTROLS, TrainOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rltune.common.options import Option
     from rltune.results import SearchResult
     from rltune.runs.directory import RunDir
     from rltune.search.search import Search
 
-ADDRESS = (
-    "a Ray cluster: auto (of this machine), host:6379, ray://host:10001, or local (none); default: "
-    "RAY_ADDRESS (docs/cluster.md)"
-)
-WEIGHTS_HELP = "start from the networks of this checkpoint, or run, instead of new ones"
-EVAL_MODE = "greedy (default), or stochastic: exploring as in training"
+SAMPLERS = ("tpe", "gp", "cost-aware", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid")
+SEARCH_OPTIONS = options_of(SearchOptions)
+# What `rltune resume` changes, by the kind of the run.
+OF_KIND = {
+    "search": resumed(SEARCH_OPTIONS),
+    "train": resumed({**options_of(TrainOptions), **CONTROLS}),
+}
 RUN_HELP = """\
 Search for the best configuration of an agent on an environment.
 
@@ -50,263 +58,68 @@ def add_parser(subparsers: Any) -> None:
     run.set_defaults(main=run_main)
     subparsers.choices["tune"] = run  # as xagents calls it; unlike an alias, not in the help
     add_search_flags(run)
-    run.add_argument("--dry-run", action="store_true", help="print the resolved plan and stop")
+    run.add_argument(
+        "--dry-run", action="store_true", help="print the resolved plan without running it"
+    )
     _add_resume(subparsers)
 
 
 def add_search_flags(run: argparse.ArgumentParser) -> None:
-    """Add the flags that describe a search."""
+    """Add the flags that describe a search: those of `SearchOptions`, and a few beside them."""
     # No positional: without an agent, it would take the first value of a hyperparameter's flag.
     run.set_defaults(agent=None)
     run.usage = "%(prog)s [AGENT] [FLAG ...] [--HYPERPARAMETER VALUE ...]"
-    run.add_argument_group("AGENT", f"{AGENTS};\n  default: the one that --space names")
-    what = run.add_argument_group("what is searched")
-    what.add_argument("--env", help=f"{ENVS}; default: the space's")
-    what.add_argument("--env-kwargs", metavar="YAML", help='such as "{render_fps: 30}"')
-    what.add_argument("--space", metavar="FILE", help="search space; default: the one that ships")
+    run.add_argument_group("AGENT", f"{AGENTS}\n  (default: that of --space)")
+    sampler = SEARCH_OPTIONS["sampler"]
+    named = replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}")
+    groups = add_groups(run, GROUPS, {**SEARCH_OPTIONS, "sampler": named}.values())
+    what = groups[AGENT]
+    what.add_argument(
+        "--space", metavar="FILE", help="search space (default: the one that ships for the agent)"
+    )
     what.add_argument(
         "-s",
         "--dimension",
         action="append",
         default=[],
         metavar="NAME=RANGE",
-        help="add or override: learning_rate=1e-5..1e-2:log, optimizer=adam,rmsprop, n_epochs=10",
+        help="dimension to add or override, such as learning_rate=1e-5..1e-2:log, "
+        "optimizer=adam,rmsprop or n_epochs=10; may be repeated",
     )
-    what.add_argument(
-        "-n", "--budget", "--total-timesteps", "--n-timesteps",
-        type=_number, metavar="STEPS", help="env_steps of a full trial",
-    )  # fmt: skip
-    what.add_argument("--weights", metavar="CHECKPOINT_OR_RUN", help=WEIGHTS_HELP)
-    how = run.add_argument_group("how it is searched")
-    how.add_argument(
-        "--trials", "--n-trials", "--num-samples",
-        type=_whole, metavar="N", help="default: 60; of pbt and pb2: 8",
-    )  # fmt: skip
-    how.add_argument("--time-limit", metavar="2h", help="for everything, the tournament included")
-    how.add_argument(
-        "--sampler",
-        metavar="NAME",
-        help="tpe (default), gp, cost-aware, cmaes, nsgaii, nsgaiii, qmc, random, grid",
+    groups[EVALUATION].add_argument(
+        "--eval-freq",
+        type=parse_steps,
+        metavar="STEPS",
+        help="env steps from one evaluation to the next, instead of --evaluations",
     )
-    how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
-    how.add_argument(
-        "--from",
-        dest="warm_start",
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="learn from an earlier search, on this or another environment; may be repeated",
-    )
-    how.add_argument(
-        "--scheduler",
-        "--pruner",
-        metavar="NAME",
-        help="asha (default), hyperband, median, none; pbt, pb2: --trials is the population",
-    )
-    how.add_argument(
-        "--scheduler-options",
-        metavar="YAML",
-        help='such as "{reduction_factor: 4}", "{interval: 1e4, quantile: 0.25}"',
-    )
-    how.add_argument(
-        "--no-stop-rules",
-        dest="stop_rules",
-        action="store_false",
-        default=None,
-        help="let hopeless trials go on: collapsed, exploded, frozen, ... (docs/stop-rules.md)",
-    )
-    how.add_argument("--seed", type=_whole, help="of the search; default: 0")
-    how.add_argument(
-        "--seeds",
-        metavar="N",
-        help="per trial: a number, or racing (more seeds for who survives a rung, up to three), or "
-        "racing:N; default: 1",
-    )
-    how.add_argument(
-        "--over-seeds",
-        metavar="HOW",
-        help="what counts of several seeds: iqm (interquartile mean; default), mean, worst, or a "
-        "quantile such as q25",
-    )
-    how.add_argument("--first-seed", type=_whole, metavar="N", help="of the trials; default: 0")
-    how.add_argument("--evaluations", type=_whole, metavar="N", help="per trial; default: 9")
-    how.add_argument("--eval-freq", type=_number, metavar="STEPS", help="instead of --evaluations")
-    how.add_argument("--eval-episodes", type=_whole, metavar="N", help="each time; default: 10")
-    how.add_argument("--eval-mode", metavar="MODE", help=EVAL_MODE)
-    how.add_argument(
-        "--objective",
-        metavar="WHAT",
-        help="of a trial's evaluations: last:3 (the mean of the last three; default), last, best, "
-        "best:3, or area (under the curve)",
-    )
-    how.add_argument(
-        "--metric",
-        metavar="NAME",
-        help="what is tuned: eval_return (default), success_rate (where the environment says so), "
-        "eval_length, or what the agent reports, as in --metric=-kl (with a minus, the lower the "
-        "better)",
-    )
-    how.add_argument(
-        "--against",
-        action="append",
-        metavar="WHAT",
-        help="a further objective, for a front: seconds, cpu_seconds, or a metric as above; may be "
-        "repeated (docs/objectives.md)",
-    )
-    how.add_argument("--retries", type=_whole, metavar="N", help="of a failed trial; default: 2")
-    how.add_argument(
-        "--target-reward", type=float, help="a trial ends when it has this mean reward"
-    )
-    where = run.add_argument_group("where it runs")
-    where.add_argument(
-        "--concurrency", "--n-jobs",
-        type=_whole, metavar="N", help="trials at once; default: all fit",
-    )  # fmt: skip
-    where.add_argument(
-        "--cpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1"
-    )
-    where.add_argument(
-        "--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 0"
-    )
-    where.add_argument("--address", metavar="ADDRESS", help=ADDRESS)
-    where.add_argument("--device", help="cpu, cuda or auto (default)")
-    answer = run.add_argument_group("the answer")
-    answer.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
-    answer.add_argument("--finalists", type=_whole, metavar="N", help="of the search; default: 3")
-    answer.add_argument("--test-seeds", type=_whole, metavar="N", help="default: 5")
-    answer.add_argument("--first-test-seed", type=_whole, metavar="N", help="default: 100")
-    files = run.add_argument_group("files and tracking")
-    files.add_argument(
-        "--name", "--study-name", help="of the run; default: agent, environment, date"
-    )
-    files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
-    files.add_argument("--wandb", metavar="MODE", help="auto (default), online, offline or off")
-    files.add_argument("--track", dest="wandb", action="store_const", const="online")
-    files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
-    files.add_argument("--wandb-entity", metavar="NAME")
-    files.add_argument("--wandb-group", metavar="NAME")
-    add_trackers(files)
-    add_checkpoint_flag(files)
+    add_flag(groups[SEARCH], CONTROLS["target_reward"], "mean reward at which a trial ends")
+    add_files(groups[FILES], study=True)
     _add_output(run)
-
-
-def add_checkpoint_flag(files: argparse._ArgumentGroup) -> None:
-    """Add the flag that keeps checkpoints small."""
-    files.add_argument(
-        "--no-save-replay-buffer",
-        dest="save_replay_buffer",
-        action="store_false",
-        default=None,
-        help="small checkpoints; what is resumed from them fills a new replay memory first",
-    )
-
-
-def add_trackers(files: argparse._ArgumentGroup) -> None:
-    """Add the flags of the trackers beside wandb."""
-    files.add_argument(
-        "--tensorboard", action="store_true", default=None, help="into tensorboard/ of the run"
-    )
-    files.add_argument(
-        "--mlflow",
-        nargs="?",
-        const="",
-        metavar="URI",
-        help="default: MLFLOW_TRACKING_URI, else mlflow.db beside the runs",
-    )
 
 
 def _add_resume(subparsers: Any) -> None:
     resume = subparsers.add_parser(
         "resume",
         help="go on with a search or a training that was stopped or killed",
-        description="Go on where a search or a training was stopped; nothing is done twice.",
+        description="Go on where a search or a training was stopped; nothing is done twice. "
+        "Without a flag, an option stays as it was.",
     )
     resume.set_defaults(main=resume_main)
-    resume.add_argument("run", help="the run directory, its name, or latest")
-    resume.add_argument("--trials", type=_whole, metavar="N", help="a new total")
-    resume.add_argument(
-        "--time-limit", metavar="2h", help="from now on; trials that the old one cut go on, too"
-    )
-    resume.add_argument("--concurrency", type=_whole, metavar="N", help="trials at once")
-    resume.add_argument("--address", metavar="ADDRESS", help=ADDRESS)
-    resume.add_argument("--no-stop-rules", dest="stop_rules", action="store_false", default=None)
-    resume.add_argument(
-        "--test-seeds", type=_whole, metavar="N", help="a new total, to prove a lead"
-    )
-    resume.add_argument("--total-timesteps", "-n", type=_number, help="of a training: a new total")
-    resume.add_argument(
-        "--target-reward", type=float, help="of a training: a new mean reward at which it ends"
-    )
-    resume.add_argument("--no-tournament", dest="tournament", action="store_false", default=None)
+    resume.add_argument("run", help=RUN)
+    for kind, options in OF_KIND.items():
+        group = resume.add_argument_group("of a search" if kind == "search" else "of a training")
+        for option in options.values():
+            add_flag(group, option, option.described(resumed=True))
     _add_output(resume)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--no-report",
-        dest="report",
-        action="store_false",
-        default=None,
-        help="no page with figures at the end",
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--plain", action="store_true", help="print plain lines instead of the live screen"
     )
-    parser.add_argument(
-        "--plain", action="store_true", help="plain lines instead of the live screen"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print errors alone")
-    parser.add_argument("--ray-output", action="store_true", help="show what Ray itself prints")
-
-
-def _number(text: str) -> int:
-    value = float(text)
-    if not 1 <= value < 1e15:
-        raise ValueError
-    return round(value)
-
-
-def _whole(text: str) -> int:
-    value = float(text)
-    if value != int(value):
-        raise ValueError
-    return int(value)
-
-
-_number.__name__ = _whole.__name__ = "whole number"
-
-PASSED_ON = (
-    "trials",
-    "sampler",
-    "scheduler",
-    "stop_rules",
-    "seed",
-    "seeds",
-    "over_seeds",
-    "first_seed",
-    "evaluations",
-    "eval_episodes",
-    "eval_mode",
-    "weights",
-    "save_replay_buffer",
-    "objective",
-    "metric",
-    "against",
-    "retries",
-    "concurrency",
-    "cpus_per_trial",
-    "gpus_per_trial",
-    "device",
-    "address",
-    "tournament",
-    "finalists",
-    "test_seeds",
-    "first_test_seed",
-    "wandb",
-    "wandb_project",
-    "wandb_entity",
-    "wandb_group",
-    "tensorboard",
-    "mlflow",
-    "report",
-)
+    output.add_argument("--quiet", action="store_true", help="print errors alone")
+    output.add_argument("--ray-output", action="store_true", help="print what Ray itself prints")
 
 
 def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
@@ -329,7 +142,7 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
-    """Return the search that the flags describe, and say what it takes that they leave open."""
+    """Return the search that the flags describe, and print its notes on defaults."""
     from rltune.backends.registry import config_class
     from rltune.search.search import Search
     from rltune.search.space_choice import named_agent
@@ -345,10 +158,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     for name, values in parse_flags(args, extra, known).items():
         key, dimension = dimension_from_values(name, values, known)
         dimensions[key] = dimension
-    options = {key: getattr(args, key) for key in PASSED_ON if getattr(args, key) is not None}
-    for key in ("env_kwargs", "sampler_options", "scheduler_options"):
-        if getattr(args, key) is not None:
-            options[key] = parse_mapping("--" + key.replace("_", "-"), getattr(args, key))
+    options = given(args, SEARCH_OPTIONS)
     if args.target_reward is not None:
         options["controls"] = {"target_reward": args.target_reward}
     if args.eval_freq is not None:
@@ -361,11 +171,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         options["storage_path"] = args.storage_path
     search = Search(
         args.agent,
-        args.env,
-        args.space,
-        budget=args.budget,
-        time_limit=args.time_limit,
-        warm_start=args.warm_start,
+        space=args.space,
         dimensions=dimensions,
         name=args.name,
         screen="plain" if args.plain else "auto",
@@ -377,26 +183,12 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     return search
 
 
-# Flags of `rltune resume` that mean nothing for a run of the other kind.
-OF_TRAININGS = {"total_timesteps": "-n", "target_reward": "--target-reward"}
-OF_SEARCHES = {
-    "trials": "--trials",
-    "time_limit": "--time-limit",
-    "concurrency": "--concurrency",
-    "address": "--address",
-    "stop_rules": "--no-stop-rules",
-    "test_seeds": "--test-seeds",
-    "tournament": "--no-tournament",
-    "report": "--no-report",
-}
-
-
-def _refuse(args: argparse.Namespace, run: RunDir, flags: Mapping[str, str]) -> None:
-    """Raise UserError where one of the flags was given, which mean nothing for the run."""
-    for name, flag in flags.items():
-        if getattr(args, name) is not None:
-            this, other = ("search", "training")[:: 1 if run.kind == "search" else -1]
-            raise UserError(f"{flag} is for a {other}; {run.name!r} is a {this}: leave it out.")
+def _refuse(args: argparse.Namespace, run: RunDir, options: Mapping[str, Option]) -> None:
+    """Raise UserError where an option of the other kind of run is given."""
+    for name in given(args, options):
+        this, other = ("search", "training")[:: 1 if run.kind == "search" else -1]
+        flag = options[name].spellings[0]
+        raise UserError(f"{flag} is for a {other}; {run.name!r} is a {this}: leave it out.")
 
 
 def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
@@ -407,33 +199,18 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     args.run = fetched(args.run)
     run = RunDir.open(args.run)
-    _refuse(args, run, OF_TRAININGS if run.kind == "search" else OF_SEARCHES)
+    for kind, options in OF_KIND.items():
+        if kind != run.kind:
+            _refuse(args, run, options)
+    changes = given(args, OF_KIND[run.kind])
     if run.kind == "train":
         from rltune.training.train import resume as resume_training
 
-        return resume_training(
-            args.run,
-            total_timesteps=args.total_timesteps,
-            target_reward=args.target_reward,
-            plain=args.plain,
-        )
+        return resume_training(args.run, plain=args.plain, **changes)
     from rltune.search.search import resume
 
-    return _report(
-        resume(
-            args.run,
-            screen="plain" if args.plain else "auto",
-            ray_output=args.ray_output,
-            trials=args.trials,
-            time_limit=args.time_limit,
-            concurrency=args.concurrency,
-            address=args.address,
-            stop_rules=args.stop_rules,
-            test_seeds=args.test_seeds,
-            tournament=args.tournament,
-            report=args.report,
-        )
-    )
+    screen = "plain" if args.plain else "auto"
+    return _report(resume(args.run, screen=screen, ray_output=args.ray_output, **changes))
 
 
 def _report(result: SearchResult) -> int:

@@ -1,4 +1,4 @@
-"""`rltune show`."""
+"""The command `rltune show`: the results of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from rltune.cli.flags import reject_extra
+from rltune.cli.flags import RUN, reject_extra
 
 SHOW_HELP = """\
-Print what a run found: the answer, how sure it is, what was tried, what it cost, where it all lies.
+Print the results of a run: the answer and how sure it is, the trials, the cost, the files.
 
   rltune show latest
   rltune show runs/my-search
@@ -24,23 +24,23 @@ def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "show",
-        help="print what a search or a training found",
+        help="print the results of a search or a training",
         description=SHOW_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help="the run directory, its name, or latest")
+    parser.add_argument("run", help=RUN)
     parser.add_argument(
         "--against",
         metavar="env_steps",
-        help="print who has the best value by when, the front against env_steps",
+        help="print the best trial at each env step: the Pareto front against env_steps",
     )
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--plain", action="store_true", help="no colours")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--plain", action="store_true", help="print without colours")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Print the run."""
+    """Print the results."""
     reject_extra(args, extra)
     from rltune.analysis.show import show, show_learning_front
 

@@ -1,4 +1,4 @@
-"""`rltune stop`."""
+"""The command `rltune stop`: stop requests to a running search."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError
+from rltune.cli.flags import RUN, reject_extra
 
 STOP_HELP = """\
 Stop one trial of a running search, or the search itself; from any terminal, as on a cluster.
@@ -30,10 +31,12 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("run", help="the run directory, its name, or latest")
-    parser.add_argument("--trial", type=int, metavar="N", help="its number, as on the screen")
+    parser.add_argument("run", help=RUN)
     parser.add_argument(
-        "--address", metavar="URL", help="of a cluster's dashboard, for what was submitted there"
+        "--trial", type=int, metavar="N", help="number of the trial (default: the whole search)"
+    )
+    parser.add_argument(
+        "--address", metavar="URL", help="cluster's dashboard, for what was submitted there"
     )
 
 
@@ -41,7 +44,6 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Ask the process that drives the search to stop something."""
     from rltune.agents.errors import storage_error
     from rltune.analysis.summary import Summary
-    from rltune.cli.flags import reject_extra
     from rltune.runs.directory import RunDir
     from rltune.runs.reader import RunReader
     from rltune.runs.stop_requests import StopRequests
@@ -67,7 +69,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _there(args: argparse.Namespace) -> int:
-    """Have it stopped on a cluster: it ends by itself, as here, and is not killed."""
+    """Ask a search on a cluster to stop; it ends by itself and is not killed."""
     from rltune.cluster.jobs import Jobs
 
     jobs = Jobs(args.address)
@@ -78,13 +80,13 @@ def _there(args: argparse.Namespace) -> int:
 
 
 def _check(study: Path, number: int) -> None:
-    """Raise UserError for a trial that has ended, or is none: the table lags behind the study."""
+    """Raise UserError for a trial that is not running; the study knows it before the table."""
     from rltune.study.database import read_study
 
     states = {trial.number: trial.state.name for trial in read_study(study)}
     state = states.get(number, "not there, at least not yet")
     if state != "RUNNING":
-        running = [str(one) for one in sorted(states) if states[one] == "RUNNING"]
+        running = [str(trial) for trial in sorted(states) if states[trial] == "RUNNING"]
         raise UserError(
             f"--trial {number}: it is {state}; only one that runs can be stopped"
             + (f": {', '.join(running)}." if running else ".")

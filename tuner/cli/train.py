@@ -1,4 +1,4 @@
-"""`rltune train`."""
+"""The command `rltune train`: one training, with each hyperparameter as a flag."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.envs.suite import HELP as ENVS
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.registry import HELP as AGENTS
-from rltune.cli.flags import parse_flags, parse_mapping
-from rltune.cli.run import EVAL_MODE, WEIGHTS_HELP, add_checkpoint_flag, add_trackers
+from rltune.cli.flags import parse_flags
+from rltune.cli.option_flags import add_files, add_groups, given
+from rltune.common.options import options_of
+from rltune.runs.run_options import AGENT
+from rltune.runs.tracking_options import FILES
+from rltune.runs.train_options import CONTROLS, GROUPS, TrainOptions
 
 if TYPE_CHECKING:
     from rltune.agents.config import Hyperparameter
@@ -26,29 +29,7 @@ Train one agent.
 
 Every hyperparameter of the agent is a flag: rltune train ppo --help lists them, and the presets.
 """
-PASSED_ON = (
-    "total_timesteps",
-    "seed",
-    "device",
-    "weights",
-    "eval_freq",
-    "eval_episodes",
-    "eval_mode",
-    "eval_at_start",
-    "target_reward",
-    "reward_buffer_size",
-    "plateau_patience",
-    "plateau_factor",
-    "early_stop_patience",
-    "monitor_from",
-    "save_replay_buffer",
-    "wandb",
-    "wandb_project",
-    "wandb_entity",
-    "wandb_group",
-    "tensorboard",
-    "mlflow",
-)
+TRAIN_OPTIONS = {**options_of(TrainOptions), **CONTROLS}
 
 
 class _Help(argparse.Action):
@@ -72,100 +53,42 @@ def add_parser(subparsers: Any) -> None:
         description=TRAIN_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
+        usage="%(prog)s AGENT [FLAG ...] [--HYPERPARAMETER VALUE ...]",
     )
     train.set_defaults(main=main)
-    train.add_argument("-h", "--help", action=_Help, nargs=0, help="show this and stop")
-    train.add_argument("agent", help=AGENTS)
-    what = train.add_argument_group("what is trained")
-    what.add_argument("--env", help=ENVS)
-    what.add_argument("--env-kwargs", metavar="YAML", help='such as "{continuous: true}"')
-    what.add_argument(
-        "-n",
-        "--total-timesteps",
-        "--n-timesteps",
-        "--max-steps",
-        "--budget",
-        type=_number,
-        metavar="STEPS",
-        help="env_steps of the whole training; default: 1e5",
+    train.add_argument(
+        "-h", "--help", action=_Help, nargs=0, help="show this help message and exit"
     )
-    what.add_argument("--seed", type=_number, help="default: 0")
+    train.add_argument("agent", help=AGENTS)
+    groups = add_groups(train, GROUPS, TRAIN_OPTIONS.values())
+    what = groups[AGENT]
     what.add_argument(
         "--config",
         metavar="FILE",
-        help="hyperparameters in YAML, or what rltune export --to yaml wrote; flags override",
+        help="hyperparameters in YAML, or the output of `rltune export --to yaml`; flags override "
+        "them",
     )
     what.add_argument(
-        "--preset", metavar="NAME", help="known-good hyperparameters for --env; flags override"
+        "--preset",
+        metavar="NAME",
+        help="known-good hyperparameters for the environment; flags override them",
     )
     what.add_argument(
         "--schedule",
         metavar="FILE",
-        help="hyperparameters that change on the way: a YAML file, or its text, with a list of "
-        "{env_steps, config}",
+        help="changes of hyperparameters on the way: a list of {env_steps, config} in YAML, as a "
+        "file or as the text itself",
     )
-    what.add_argument("--weights", metavar="CHECKPOINT_OR_RUN", help=WEIGHTS_HELP)
-    what.add_argument("--device", help="cpu, cuda or auto (default)")
-    watch = train.add_argument_group("evaluation")
-    watch.add_argument(
-        "--eval-freq", type=_number, metavar="STEPS", help="default: a 20th of the training"
+    add_files(groups[FILES])
+    output = train.add_argument_group("output")
+    output.add_argument(
+        "--plain", action="store_true", help="print plain lines instead of a progress bar"
     )
-    watch.add_argument(
-        "--eval-episodes", type=_number, metavar="N", help="of an evaluation; default: 10"
-    )
-    watch.add_argument("--eval-mode", metavar="MODE", help=EVAL_MODE)
-    watch.add_argument(
-        "--eval-at-start", action="store_true", default=None, help="evaluate at step 0, too"
-    )
-    rules = train.add_argument_group("when it ends early, when the learning rate falls")
-    rules.add_argument("--target-reward", type=float, help="end when the mean reward reaches it")
-    rules.add_argument(
-        "--reward-buffer-size", type=_number, metavar="N", help="episodes in it; default: 100"
-    )
-    rules.add_argument(
-        "--plateau-patience",
-        "--plateau-reduce-patience",
-        type=_number,
-        metavar="N",
-        help="lower the learning rate after so many episodes without a new best mean reward",
-    )
-    rules.add_argument(
-        "--plateau-factor", "--plateau-reduce-factor",
-        type=float, help="by this factor; default: 0.9",
-    )  # fmt: skip
-    rules.add_argument(
-        "--early-stop-patience", type=_number, metavar="N", help="end after so many reductions"
-    )
-    rules.add_argument(
-        "--monitor-from", "--divergence-monitoring-steps",
-        type=_number, metavar="STEPS", help="none of this before; default: 0",
-    )  # fmt: skip
-    files = train.add_argument_group("files and tracking")
-    files.add_argument("--name", help="of the run; default: agent, environment, date")
-    files.add_argument("--storage-path", "--storage", metavar="DIR", help="default: runs")
-    files.add_argument("--wandb", metavar="MODE", help="auto (default), online, offline or off")
-    files.add_argument("--track", dest="wandb", action="store_const", const="online")
-    files.add_argument("--wandb-project", "--wandb-project-name", metavar="NAME")
-    files.add_argument("--wandb-entity", metavar="NAME")
-    files.add_argument("--wandb-group", metavar="NAME")
-    add_trackers(files)
-    add_checkpoint_flag(files)
-    files.add_argument("--plain", action="store_true", help="lines instead of a progress bar")
-    files.add_argument("--quiet", action="store_true", help="print errors alone")
-
-
-def _number(text: str) -> int:
-    value = float(text)
-    if value != int(value):
-        raise ValueError
-    return int(value)
-
-
-_number.__name__ = "whole number"
+    output.add_argument("--quiet", action="store_true", help="print errors alone")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
-    """Train."""
+    """Train the agent, and print the result."""
     from rltune.backends.registry import config_class
     from rltune.runs.directory import STORAGE
     from rltune.space.surroundings import searchable
@@ -173,17 +96,13 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.training.train import print_result, train
 
     known = searchable(config_class(args.agent))
-    given = {name: getattr(args, name) for name in PASSED_ON}
-    if args.env_kwargs is not None:
-        given["env_kwargs"] = parse_mapping("--env-kwargs", args.env_kwargs)
     spec = training_spec(
         args.agent,
-        args.env,
         config=args.config,
         preset=args.preset,
         schedule=_schedule(args.schedule),
         chosen=read_flags(parse_flags(args, extra, known), args.agent, known),
-        **{name: value for name, value in given.items() if value is not None},
+        **given(args, TRAIN_OPTIONS),
     )
     storage = args.storage_path or STORAGE
     result = train(spec, name=args.name, storage_path=storage, plain=args.plain)

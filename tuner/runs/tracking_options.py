@@ -1,25 +1,51 @@
-"""Options of tracking: which of wandb, TensorBoard and MLflow gets the curves, and where."""
+"""Tracking options: which of Weights & Biases, TensorBoard and MLflow get the curves, and where."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltune.agents.errors import unknown
+from rltune.common.options import check_options, option
 
-MODES = ("auto", "online", "offline", "off")
+FILES = "files and tracking"  # heading on the help page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking:
-    """What a search or a training is asked to tell, and whom."""
+    """The trackers of a search or a training."""
 
-    wandb: str = "auto"  # of MODES; auto is online when wandb has a key, else offline
-    wandb_project: str | None = None
-    wandb_entity: str | None = None
-    wandb_group: str | None = None
-    tensorboard: bool = False
-    mlflow: str | None = None  # a URI; "" is MLFLOW_TRACKING_URI, else mlflow.db beside the runs
+    wandb: str = option(
+        "auto",
+        choices=("auto", "online", "offline", "off"),
+        group=FILES,
+        metavar="MODE",
+        help="mode of Weights & Biases: auto (online where there is a key, else offline), online, "
+        "offline or off",
+    )
+    wandb_project: str | None = option(
+        None,
+        flags=("--wandb-project", "--wandb-project-name"),
+        group=FILES,
+        metavar="NAME",
+        help="project in Weights & Biases",
+        shown="WANDB_PROJECT, else rltune",
+    )
+    wandb_entity: str | None = option(
+        None, group=FILES, metavar="NAME", help="user or team in Weights & Biases"
+    )
+    wandb_group: str | None = option(
+        None, group=FILES, metavar="NAME", help="group of the runs in Weights & Biases"
+    )
+    tensorboard: bool = option(
+        False, group=FILES, help="write TensorBoard files to tensorboard/ of the run"
+    )
+    mlflow: str | None = option(
+        None,
+        bare="",
+        group=FILES,
+        metavar="URI",
+        help="log to MLflow at this tracking URI; without one, to MLFLOW_TRACKING_URI, or else to "
+        "mlflow.db beside the runs",
+    )
 
     def __post_init__(self) -> None:
-        if self.wandb not in MODES:
-            raise unknown("wandb mode", self.wandb, MODES, "--wandb")
+        check_options(self)

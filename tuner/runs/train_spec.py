@@ -1,4 +1,4 @@
-"""The specification of a training, and the command that repeats it."""
+"""The specification of a training as run.yaml holds it, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rltune.agents.errors import UserError
-from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import canonical
-from rltune.common.reading import check_types, from_dict
+from rltune.common.options import options_of
 from rltune.common.redaction import masked
-from rltune.runs.search_spec import MAX_STEPS_PER_ITERATION, check_device
-from rltune.runs.tracking_options import Tracking
+from rltune.runs.run_options import MAX_STEPS_PER_ITERATION
+from rltune.runs.train_options import TrainOptions
 from rltune.space.surroundings import split
 
 EVALUATIONS = 20  # over a whole training, unless --eval-freq says otherwise
@@ -36,12 +34,19 @@ def retrain_command(
     evaluation: Mapping[str, Any],
     weights: str | None = None,
 ) -> str:
-    """Return the one line that trains ``config`` again, bit for bit.
+    """Return the command line that trains ``config`` again, bit for bit.
 
-    Names only the values that differ from the agent's ``defaults``; ``schedule`` says how they
-    change on the way, as a file's name or in YAML, ``weights`` is what it starts from,
-    ``evaluation`` how it is evaluated (`SearchSpec.evaluation`). No secret among ``env_kwargs`` is
-    in it.
+    It names only the values that differ from the agent's ``defaults``, and no secret among
+    ``env_kwargs``.
+
+    Args:
+        agent, env, seed, env_kwargs, controls: as in `TrainSpec`
+        budget: env steps of the training
+        config: all hyperparameters
+        defaults: those of the agent
+        schedule: changes of hyperparameters on the way, as a file's name or in YAML
+        evaluation: as `SearchSpec.evaluation`
+        weights: checkpoint or run whose networks it starts from
     """
     parts = split(config, env_kwargs, budget)
     words = ["rltune", "train", agent, "--env", env, "-n", str(parts.env_steps)]
@@ -50,8 +55,8 @@ def retrain_command(
             words += [f"--{name.replace('_', '-')}", _flag_value(value)]
     if parts.env_kwargs:
         words += ["--env-kwargs", json.dumps(masked(parts.env_kwargs))]
-    usual = {"eval_freq": None, "eval_episodes": 10, "eval_mode": "greedy"}
-    told = {name: value for name, value in evaluation.items() if value != usual[name]}
+    usual = options_of(TrainOptions)
+    told = {name: value for name, value in evaluation.items() if value != usual[name].default}
     for name, value in {**controls, **told}.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     if weights:
@@ -68,67 +73,44 @@ def _flag_value(value: object) -> str:
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return ",".join(_flag_value(one) for one in value)
+        return ",".join(_flag_value(element) for element in value)
     return "none" if value is None else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSpec(Tracking):
+class TrainSpec(TrainOptions):
     """A resolved training, as run.yaml holds it."""
 
     agent: str
-    env: str
-    total_timesteps: int
     config: dict[str, Any] = field(default_factory=dict)
     schedule: list[dict[str, Any]] = field(default_factory=list)  # see `registry.with_config`
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    device: str = "auto"
-    eval_freq: int | None = None
-    eval_episodes: int = 10
-    eval_mode: str = GREEDY
-    eval_at_start: bool = False
-    controls: dict[str, Any] = field(default_factory=dict)
-    weights: str | None = None  # where they came from; the run keeps a copy (`WEIGHTS`)
-    save_replay_buffer: bool = True
-
-    def __post_init__(self) -> None:
-        check_types(self, {})
-        super().__post_init__()
-        check_device(self.device)
-        check_eval_mode(self.eval_mode)
-        least = {"total_timesteps": 1, "eval_episodes": 1, "seed": 0}
-        if self.eval_freq is not None:
-            least["eval_freq"] = 1
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                flag = "--" + name.replace("_", "-")
-                raise UserError(f"{flag} must be at least {smallest}, not {getattr(self, name)}")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrainSpec:
         """Read the specification back from run.yaml."""
+        from rltune.common.reading import from_dict  # imports YAML
+
         spec = from_dict(cls, data, "the spec in run.yaml")
         from_dict(Controls, spec.controls, "controls in run.yaml")
         return dataclasses.replace(spec, agent=canonical(spec.agent))
 
     def next_point(self, env_steps: int) -> int:
-        """Return the env_steps at which the iteration ends that begins at ``env_steps``."""
+        """Return the env steps at which the iteration ends that begins at ``env_steps``."""
         evaluation = self.next_evaluation(env_steps)
         changes: list[int] = [c["env_steps"] for c in self.schedule if c["env_steps"] > env_steps]
         point = min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
         return min([point, *changes])
 
     def next_evaluation(self, env_steps: int) -> int:
-        """Return the env_steps of the first evaluation after ``env_steps``."""
+        """Return the env steps of the first evaluation after ``env_steps``."""
         return min(self.total_timesteps, (env_steps // self.eval_steps + 1) * self.eval_steps)
 
     @property
     def eval_steps(self) -> int:
-        """env_steps from one evaluation to the next."""
+        """Env steps from one evaluation to the next."""
         return self.eval_freq or max(1, self.total_timesteps // EVALUATIONS)
 
     @property
     def iteration_steps(self) -> int:
-        """The longest iteration."""
+        """Env steps of the longest iteration."""
         return min(self.eval_steps, MAX_STEPS_PER_ITERATION)

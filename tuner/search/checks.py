@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr
 from rltune.agents.errors import UserError, unknown
 from rltune.backends.names import check_together
-from rltune.runs.search_spec import SearchSpec
+from rltune.search.request import full_config
 from rltune.space import surroundings
-from rltune.space.space import Space
+
+if TYPE_CHECKING:
+    from rltune.runs.search_spec import SearchSpec
+    from rltune.space.space import Space
+    from rltune.study.records import Start
 
 
 def check_goals(spec: SearchSpec) -> None:
-    """Find what cannot work with several objectives; UserError: something."""
+    """Raise UserError for what does not work with several objectives."""
     from rltune.schedulers.options import FOR_SEVERAL
 
     names = [goal.name.removeprefix("-") for goal in spec.goals]
@@ -40,15 +44,45 @@ def check_goals(spec: SearchSpec) -> None:
         )
 
 
-def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) -> None:
-    """Find the mistakes that would otherwise show up only in a worker, with these to try."""
+def check(spec: SearchSpec, space: Space, config_class: type[Any], starts: Sequence[Start]) -> None:
+    """Find the mistakes that would otherwise show up only in a worker.
+
+    The first of the starts and a random configuration of the space are tried.
+
+    Raises:
+        UserError: the first mistake.
+    """
+    import numpy as np
+    from rltune.cluster.address import is_elsewhere
+    from rltune.samplers.proposer import Proposer
+    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import check_population, rungs_of
+
+    here = not is_elsewhere(spec.address)
+    drawn = space.resolve(space.sample(np.random.default_rng(spec.seed)))
+    _check_training(spec, [starts[0].config, full_config(config_class, drawn)], here)
+    check_goals(spec)
+    others = [goal.direction for goal in spec.goals[1:]]
+    options = spec.sampler_options
+    Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
+    spec.seed_plan(rungs_of(spec))
+    if here:  # else the cluster says what it has
+        _check_machine(spec)
+    if spec.scheduler in POPULATIONS:
+        check_population(spec, space, config_class, len(starts))
+
+
+def _check_training(spec: SearchSpec, configs: Sequence[Mapping[str, Any]], here: bool) -> None:
+    """Find what the agent can't do: with its controls, its weights and in its environments.
+
+    Args:
+        spec: the search
+        configs: configurations to try
+        here: the trainings run on this machine, which then has their data
+    """
     from rltune.agents.loop.controls import Controls
     from rltune.backends.checkpoints import check_weights
     from rltune.backends.registry import check_fit, check_start
-    from rltune.cluster.address import is_elsewhere
-    from rltune.cluster.resources import Resources, fitting
-    from rltune.samplers.proposer import Proposer
-    from rltune.schedulers.registry import rungs_of
 
     if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
         raise unknown("control", wrong[0], Controls.__dataclass_fields__)
@@ -56,7 +90,6 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     check_start(spec.agent, spec.eval_mode, spec.weights)
     if is_suite(spec.env):
         check_together(controls, spec.env_kwargs)
-    here = not is_elsewhere(spec.address)
     tried: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # in which environment
     for config in configs:
         parts = surroundings.split(config, spec.env_kwargs, spec.budget)
@@ -70,17 +103,16 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
                 check_fit(spec.agent, env, some, env_kwargs, has_data=here)
                 if spec.weights is not None:
                     check_weights(spec.agent, env, some, env_kwargs, spec.weights)
-    check_goals(spec)
-    others = [goal.direction for goal in spec.goals[1:]]
-    options = spec.sampler_options
-    Proposer(space, spec.sampler, options, spec.seed, "maximize", other_directions=others)
-    spec.seed_plan(rungs_of(spec))
-    if here:  # else the cluster says what it has
-        import torch
 
-        _check_device(spec.device, torch.cuda.is_available())
-        needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
-        fitting(needed, os.cpu_count() or 1, torch.cuda.device_count())
+
+def _check_machine(spec: SearchSpec) -> None:
+    """Find what this machine does not have: the device, the CPUs, the GPUs."""
+    import torch
+    from rltune.cluster.resources import Resources, fitting
+
+    _check_device(spec.device, torch.cuda.is_available())
+    needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
+    fitting(needed, os.cpu_count() or 1, torch.cuda.device_count())
 
 
 def _check_device(device: str, has_gpu: bool) -> None:

@@ -1,21 +1,30 @@
-"""The request of a search: its starts, and configurations written out."""
+"""The request of a search: what was asked for, made complete before it is a `SearchSpec`."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict, hyperparameters, make_config
+from rltune.agents.envs.suite import completed
+from rltune.agents.errors import UserError
+from rltune.planning.evaluations import affordable, explained, longest_episode
 from rltune.runs.directory import find_run
+from rltune.runs.search_options import DEFAULT_TRIALS, SearchOptions
 from rltune.space import surroundings
 from rltune.space.space import Space
 
+if TYPE_CHECKING:
+    from rltune.search.space_choice import Choice
+
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
-    """Return the trials that come first: the agent's defaults, then what is known to be good.
+    """Return the first trials: the agent's defaults, then the known-good settings.
 
-    The defaults are those of the agent but for what is fixed, and what follows from that alone.
+    In the defaults, fixed values take the place of the agent's, and derived values follow them.
     """
     from rltune.study.records import Start
 
@@ -31,15 +40,84 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return every hyperparameter of the agent: ``values`` where given, else its defaults.
 
-    What surrounds the agent is kept where it is given. Derived values that are no hyperparameters
-    only served the constraints, and are left out.
+    Values of the agent's surroundings are kept where they are given. Derived values that are no
+    hyperparameters are left out: they only serve constraints.
     """
     known = hyperparameters(config_class)
     own = config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
     return {**own, **{k: v for k, v in values.items() if surroundings.is_surrounding(k)}}
 
 
-def _run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
+def run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
     """Return the run directories as absolute paths: a resume may be called from elsewhere."""
     several = [runs] if isinstance(runs, (str, os.PathLike)) else runs
     return [str(find_run(run).absolute()) for run in several]
+
+
+def number_of_trials(trials: int | None, options: Mapping[str, Any]) -> int | None:
+    """Return the number of trials: the size of a population, or None where the time decides."""
+    from rltune.schedulers.options import POPULATIONS, members
+
+    if options.get("scheduler") in POPULATIONS:
+        return members(options.get("scheduler_options", {}), trials)
+    if trials is None and options.get("time_limit") is None:
+        return DEFAULT_TRIALS
+    return trials
+
+
+def env_and_budget(choice: Choice, budget: float | None) -> tuple[str, int]:
+    """Return the environment and the whole budget of a trial, in env steps.
+
+    Raises:
+        UserError: neither the caller nor the space says which, or the budget is no number.
+    """
+    if choice.env is None:
+        raise UserError("which environment? Give --env ID, or env: in the space file.")
+    budget = budget if budget is not None else choice.space.budget
+    if budget is None:
+        raise UserError("how long is a trial? Give --budget STEPS, or budget: in the space.")
+    return completed(choice.env), _whole(budget)
+
+
+def spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
+    """Add the evaluations and their episodes to the options where none is given.
+
+    Returns:
+        a sentence for the user where they differ from the usual ones or take long, else ""
+    """
+    from rltune.schedulers.options import POPULATIONS
+
+    longest = longest_episode(env, options.get("env_kwargs"))
+    usual = SearchOptions.evaluations, SearchOptions.eval_episodes
+    if not options.keys() & {"evaluations", "eval_episodes"}:
+        evaluations, episodes = affordable(budget, longest, *usual)
+        if options.get("scheduler") in POPULATIONS:  # pauses where it evaluates
+            evaluations = SearchOptions.evaluations
+        options.update(evaluations=evaluations, eval_episodes=episodes)
+    now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])
+    return explained(budget, longest, now, usual)
+
+
+def check_paths(space: object, name: object, storage_path: object) -> None:
+    """Raise UserError for arguments of the wrong type; whether a place exists is seen later."""
+    if space is not None and not isinstance(space, (Mapping, str, os.PathLike)):
+        raise UserError(f"space must be a dict, a path, or a name that ships, not {space!r:.80}.")
+    if name is not None and not isinstance(name, str):
+        raise UserError(f"name must be a text, not {name!r:.80}.")
+    if not isinstance(storage_path, (str, os.PathLike)):
+        raise UserError(f"storage_path must be a folder or a URI, not {storage_path!r:.80}.")
+
+
+def _whole(budget: Any) -> int:
+    """Return env_steps such as 5e4 as a whole number. UserError: it is no finite number."""
+    if not isinstance(budget, (int, float)) or not math.isfinite(budget):
+        raise UserError(f"budget must be a whole number, not {budget!r:.80}.")
+    return int(budget)
+
+
+def written_out(space: Space, config_class: type[Any]) -> Space:
+    """Return the space with the agent's defaults, so that a configuration stays what it is."""
+    defaults = full_config(config_class, space.fixed)
+    varied = {*space.dimensions, *space.derived}
+    fixed = {name: value for name, value in defaults.items() if name not in varied}
+    return replace(space, fixed=fixed)

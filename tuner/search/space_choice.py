@@ -1,4 +1,4 @@
-"""Which space a search has: the one that is asked for, with what the command line changes of it."""
+"""The choice of the search space: a given one or the agent's, with changes by the command line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Asked = Mapping[str, Any] | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Choice:
-    """The space of a search, and what is to be said of it.
+    """The space of a search, with notes for the user.
 
     Attributes:
         space: in the agent's own names and types
         env: the environment: the one that is asked for, or the space's; None: neither
-        notes: what was taken that nobody named, and what was changed, a sentence each
+        notes: a sentence for each default that was taken and each setting that was changed
     """
 
     space: Space
@@ -52,16 +52,16 @@ def choose_space(
     config_class: type[Any],
     dimensions: Mapping[str, Dimension | Any],
 ) -> Choice:
-    """Return the space that is asked for, or the one that ships for the agent, or the agent's own.
+    """Return the given space, or the one that ships for the agent, or one of its hyperparameters.
 
-    What the space or ``dimensions`` fix holds for every configuration, known-good ones included.
+    Values that the space or ``dimensions`` fix hold in all configurations, known-good ones too.
 
     Args:
         agent: its name
         env: the environment; None: that of the space
         space: a dict, a file, or the name of one that ships; None: see above
         config_class: of the agent's configurations
-        dimensions: what is searched or fixed beside the space, or instead of what it says
+        dimensions: dimensions and fixed values, which are added to the space or replace its own
 
     Raises:
         UserError: there is no such space, it is for another agent, or something in it is wrong.
@@ -101,14 +101,14 @@ def _check_env(read: Space, env: str) -> None:
     from rltune.agents.envs.make import check_env_name
 
     try:
-        for one in environments(env):
-            check_env_name(one)
+        for name in environments(env):
+            check_env_name(name)
     except UserError as error:
         raise read.source.error(("env",), str(error)) from None
 
 
 def _taken(read: Space, asked: Asked | None, takes_env: bool) -> Iterator[str]:
-    """Say which environment and which file are taken that nobody named."""
+    """Yield a sentence for the environment and the file that were taken without being named."""
     file = Path(read.source.name).name or "the space"
     if takes_env and read.env:
         yield f"The environment is {read.env}, as {file} says; --env ID takes another."
@@ -119,7 +119,7 @@ def _taken(read: Space, asked: Asked | None, takes_env: bool) -> Iterator[str]:
 def _changed(
     before: Space, chosen: Space, changes: Mapping[str, Any], env: str | None
 ) -> Iterator[str]:
-    """Say what the fixed values change in the known-good settings for the environment."""
+    """Yield a sentence for each of the known-good settings that the fixed values change."""
     fixed = {name: value for name, value in chosen.fixed.items() if name in changes}
     lost = fixed.keys() | (before.dimensions.keys() - chosen.dimensions.keys())
     for start in before.starts_for(env or before.env):
@@ -129,10 +129,10 @@ def _changed(
         values = ", ".join(
             f"{n} {word(fixed[n])} instead of {word(start.values[n])}" for n in differing
         )
-        who = f"The known-good settings {start.name}".rstrip()
+        settings = f"The known-good settings {start.name}".rstrip()
         if held(chosen, start, lost):
-            yield f"{who} have {values}: what is fixed holds for them, too."
+            yield f"{settings} have {values}: what is fixed holds for them, too."
         elif start.values.keys() <= lost:
-            yield f"{who} are left out: everything in them is fixed otherwise ({values})."
+            yield f"{settings} are left out: everything in them is fixed otherwise ({values})."
         else:
-            yield f"{who} are left out: with what is fixed ({values}) they break a constraint."
+            yield f"{settings} are left out: with what is fixed ({values}) they break a constraint."

@@ -1,4 +1,4 @@
-"""What a training is asked to be, from flags or from Python: `rltune.train`."""
+"""The request of a training, from flags or from Python: `rltune.train`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from rltune.agents.config import (
     make_config,
 )
 from rltune.agents.errors import UserError, unknown
-from rltune.agents.loop.controls import Controls
 from rltune.backends.checkpoints import place_of
 from rltune.backends.registry import config_class
-from rltune.common.signatures import takes_fields_of
+from rltune.common.options import options_of
+from rltune.common.signatures import takes_options
 from rltune.planning.evaluations import affordable, longest_episode
 from rltune.runs.directory import STORAGE
+from rltune.runs.train_options import CONTROLS, TrainOptions
 from rltune.runs.train_spec import EVALUATIONS, TrainSpec
 from rltune.space.dimensions import checked_value
 from rltune.space.recipes import as_recipe
@@ -31,10 +32,11 @@ from rltune.training.train import TrainResult
 from rltune.training.train import train as train_spec
 
 TIMESTEPS = 100_000
-CONTROLS = tuple(Controls.__dataclass_fields__)
+# `controls` are options one by one here.
+OPTIONS = {k: v for k, v in options_of(TrainOptions).items() if k != "controls"} | CONTROLS
 
 
-@takes_fields_of(TrainSpec, Controls, but=("controls",), rest="hyperparameters")
+@takes_options(OPTIONS, rest="hyperparameters")
 def train(
     agent: str | type,
     env: str | type | None = None,
@@ -50,17 +52,16 @@ def train(
 ) -> TrainResult:
     """Train one agent, as ``rltune train`` does.
 
-    The keywords are named like its flags: the agent's hyperparameters, and those of `TrainSpec`
-    and of `rltune.agents.Controls`.
+    The keywords are named like its flags: the options below, and the agent's hyperparameters.
 
     Args:
         agent: name ("ppo"), "module:Class", or a class that can be imported
         env: gymnasium id, "module:Class", or a class that can be imported; None: that of a file
-        total_timesteps: env_steps of the whole training; default: 1e5
+        total_timesteps: length of the training, in env steps; None: 1e5, or that of a file
         config: hyperparameters, or a YAML file of them, or what ``rltune export --to yaml`` wrote
         preset: the name of known-good hyperparameters for the environment
         schedule: changes of hyperparameters on the way: a list of {env_steps, config}, or a file
-        name: of the run directory below ``storage_path``
+        name: name of the run directory below ``storage_path``
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there
         plain: lines instead of a progress bar
 
@@ -72,13 +73,12 @@ def train(
     agent, env = spec_of(agent), None if env is None else spec_of(env)
     kind = config_class(agent)
     known = hyperparameters(kind)
-    fields = {*TrainSpec.__dataclass_fields__, *CONTROLS} - {"agent", "env", "config", "controls"}
     values: dict[str, Any] = {}
-    for option in [option for option in options if option not in fields]:
+    for option in [option for option in options if option not in OPTIONS]:
         try:
             own = canonical_name(kind, option, "train()")
         except UserError:
-            raise unknown("keyword", option, [*fields, *known], "train()") from None
+            raise unknown("keyword", option, [*OPTIONS, *known], "train()") from None
         values[own] = coerce(known[own], options.pop(option), "train()")
     if options.get("weights") is not None:
         options["weights"] = place_of(options["weights"])
@@ -106,15 +106,15 @@ def training_spec(
     chosen: Mapping[str, Any],
     **given: Any,
 ) -> TrainSpec:
-    """Return what is to be trained.
+    """Return the specification of a training.
 
     Args:
         agent, env, config, preset, schedule: as in `train`
         chosen: hyperparameters, under our own names; they win over ``config`` and ``preset``
-        given: what else stands in `TrainSpec` and `Controls`; it wins over an exported file
+        given: options of the training by name; they win over an exported file
 
     Raises:
-        UserError: what is wrong with it.
+        UserError: the request is incomplete, or something in it is wrong.
     """
     if preset is not None and config is not None:
         raise UserError("--preset and --config both give all hyperparameters; keep one of them")
@@ -146,7 +146,7 @@ def training_spec(
 
 
 def _evaluations(env_steps: int, env: str, env_kwargs: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return how a training is evaluated where nobody says, unless it is as usual."""
+    """Return the options of the evaluation where none is given: none if the usual ones will do."""
     usual = EVALUATIONS, TrainSpec.eval_episodes
     times, episodes = affordable(env_steps, longest_episode(env, env_kwargs), *usual)
     if (times, episodes) == usual:
@@ -157,13 +157,13 @@ def _evaluations(env_steps: int, env: str, env_kwargs: Mapping[str, Any] | None)
 def read_training(
     source: Mapping[str, Any] | str | os.PathLike[str] | None, agent: str
 ) -> dict[str, Any]:
-    """Return what a YAML file, or its data, says of a training, ``config`` under our own names.
+    """Return the parts of a training in a YAML file or its data, ``config`` under our own names.
 
-    It is a mapping of hyperparameters, or what `rltune export --to yaml` writes: then there
-    may be env, env_kwargs, budget, seed, schedule and controls beside the configuration.
+    The file is a mapping of hyperparameters, or the output of `rltune export --to yaml`: then
+    there may be env, env_kwargs, budget, seed, schedule and controls beside the configuration.
 
     Raises:
-        UserError: there is no such file, it is of another agent, or what is wrong with a value.
+        UserError: there is no such file, it is of another agent, or a value in it is wrong.
     """
     if source is None:
         return {"config": {}}
@@ -200,7 +200,7 @@ def read_schedule(
 
 
 def _data(source: Any, name: str) -> tuple[Any, str]:
-    """Return the data of a YAML file and what errors call it; data are their own."""
+    """Return the data of a YAML file and its name in errors; ``source`` may be the data itself."""
     if isinstance(source, (str, os.PathLike)):
         return read_yaml(Path(source))[0], os.fspath(source)
     return source, name

@@ -202,7 +202,7 @@ def flags_of(command: str) -> list[str]:
     for action in parser._subparsers._group_actions if parser._subparsers else ():
         found = (action.choices or {}).get(command)  # type: ignore[union-attr, call-overload]
         if found is not None:
-            return [flag for one in found._actions for flag in one.option_strings]
+            return [flag for action in found._actions for flag in action.option_strings]
     return []
 
 

@@ -8,8 +8,9 @@ from dataclasses import fields
 
 import rltune
 from rltune.agents.loop.controls import Controls
-from rltune.runs.search_spec import SearchSpec
-from rltune.runs.train_spec import TrainSpec
+from rltune.common.options import options_of
+from rltune.runs.search_options import SearchOptions
+from rltune.runs.train_options import TrainOptions
 
 
 def test_the_package_shows_its_public_names() -> None:
@@ -21,19 +22,33 @@ def test_the_package_shows_its_public_names() -> None:
 
 def test_a_search_shows_its_real_parameters() -> None:
     parameters = inspect.signature(rltune.Search).parameters
-    assert {one.name for one in fields(SearchSpec)} - {"import_path"} <= set(parameters)
-    assert parameters["sampler"].default == SearchSpec.sampler
-    assert all(one.kind is not one.VAR_KEYWORD for one in parameters.values())
+    assert options_of(SearchOptions).keys() <= parameters.keys()
+    assert not {"defaults", "import_path"} & parameters.keys()
+    assert parameters["sampler"].default == SearchOptions.sampler
+    assert all(p.kind is not p.VAR_KEYWORD for p in parameters.values())
     shown = pydoc.plain(pydoc.render_doc(rltune.Search))
     assert "**options" not in shown
     assert "test_seeds: 'int' = 5" in shown
+    assert "test_seeds: test seeds per finalist (default: 5)" in shown
+    assert "tournament: if False, don't train the best trials again on test seeds" in shown
+
+
+def test_a_resume_shows_what_it_can_change() -> None:
+    parameters = inspect.signature(rltune.resume).parameters
+    assert set(parameters) == {
+        *("path", "screen", "ray_output", "trials", "time_limit", "concurrency", "address"),
+        *("stop_rules", "test_seeds", "tournament", "report"),
+    }
+    assert parameters["time_limit"].annotation == "str | float | None"
+    assert parameters["test_seeds"].annotation == "int | None"
+    assert parameters["test_seeds"].default is None
 
 
 def test_a_training_shows_its_real_parameters() -> None:
     parameters = inspect.signature(rltune.train).parameters
-    named = {one.name for one in (*fields(TrainSpec), *fields(Controls))} - {"controls"}
-    assert named <= set(parameters)
-    (rest,) = [one for one in parameters.values() if one.kind is one.VAR_KEYWORD]
+    controls = {field.name for field in fields(Controls)}
+    assert (options_of(TrainOptions).keys() | controls) - {"controls"} <= parameters.keys()
+    (rest,) = [p for p in parameters.values() if p.kind is p.VAR_KEYWORD]
     assert rest.name == "hyperparameters"
 
 
@@ -41,5 +56,5 @@ def test_no_other_public_function_hides_its_parameters() -> None:
     for name in rltune.__all__:
         thing = getattr(rltune, name)
         if inspect.isfunction(thing) and thing is not rltune.train:
-            kinds = [one.kind for one in inspect.signature(thing).parameters.values()]
+            kinds = [p.kind for p in inspect.signature(thing).parameters.values()]
             assert inspect.Parameter.VAR_KEYWORD not in kinds, name

@@ -63,7 +63,7 @@ def test_data_in_place_of_files(asked: list[TrainSpec]) -> None:
     [
         ({"learnin_rate": 1}, "unknown keyword 'learnin_rate'; did you mean 'learning_rate'"),
         ({"learning_rate": "fast"}, "learning_rate is 'fast', but must be a number"),
-        ({"eval_mode": "lucky"}, "--eval-mode: unknown way to evaluate 'lucky'"),
+        ({"eval_mode": "lucky"}, "--eval-mode: unknown value 'lucky'"),
         ({"preset": "zoo", "config": {}}, "keep one of them"),
     ],
 )
