@@ -15,7 +15,8 @@ from rltune.runs.history import HistoryWriter
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import open_study
-from rltune.schedulers.registry import make_population, rungs_of
+from rltune.schedulers.base import Population
+from rltune.schedulers.registry import make_scheduler, rungs_of
 from rltune.screen.view import SearchView
 from rltune.search.driver import Driver
 from rltune.search.request import starts
@@ -52,7 +53,18 @@ class Serial:
             starts=starts(space, spec.env, config),
         )
         self.study.reopen_cut()
-        self.scheduler = make_population(spec, space, config, self.study, self.run)
+        self.scheduler = make_scheduler(
+            spec.scheduler,
+            spec.budget,
+            spec.scheduler_options,
+            population=Population(
+                spec=spec,
+                space=space,
+                config_class=config,
+                study=self.study,
+                checkpoint=self.run.checkpoint,
+            ),
+        )
         self.scheduler.restore(self.study.reports())
         self.history = HistoryWriter(self.run.path)
         self.driver = Driver(

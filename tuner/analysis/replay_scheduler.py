@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
@@ -20,10 +20,14 @@ from rltune.objectives.metrics import metric_of, objective_of
 from rltune.objectives.seeds import Entrant, SeedNoise, judged
 from rltune.runs.reader import RunReader, read_run
 from rltune.runs.search_spec import SearchSpec
-from rltune.schedulers.base import Rung, Scheduler
-from rltune.schedulers.options import FOR_SEVERAL, POPULATIONS
-from rltune.schedulers.registry import make_pareto_scheduler, make_scheduler, rungs_of
-from rltune.schedulers.resource import Clock
+from rltune.schedulers.base import Rung
+from rltune.schedulers.registry import (
+    for_several_objectives,
+    is_population,
+    make_scheduler,
+    rungs_of,
+)
+from rltune.schedulers.resource import Resource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,24 +124,19 @@ def replay(
         scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
     options = dict(scheduler_options or {})
     others = spec.further_objectives()
-    judge: Scheduler
-    if not spec.against:
-        judge = make_scheduler(scheduler, spec.budget, options)
-    elif scheduler in FOR_SEVERAL:
-        own = replace(spec, scheduler=scheduler, scheduler_options=options)
-        judge = make_pareto_scheduler(own, others)
-    else:
+    if spec.against and scheduler not in (known := for_several_objectives()):
         raise UserError(
             f"{scheduler!r} compares one number only; a search with several objectives can be "
-            f"replayed with {' or '.join(FOR_SEVERAL)}."
+            f"replayed with {' or '.join(known)}."
         )
+    judge = make_scheduler(scheduler, spec.budget, options, others=others)
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
     was_stopped = set(table["trial"][table["reason"].astype(str).str.startswith("stopped")])
     last: dict[int, int] = {}
     seen: dict[int, tuple[int, float]] = {}
     stopped: dict[int, int] = {}
-    clock = Clock.of(spec, options, read_history=recorded.history)
+    clock = Resource.of(spec, options, read_history=recorded.history)
     for report in reports(recorded.history(), spec, complete, others):
         trial, point, value, standard_error, training = report
         last[trial] = point
@@ -185,7 +184,7 @@ def searched(
         raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
     spec = SearchSpec.from_dict(recorded.spec)
     for name in (scheduler, spec.scheduler):
-        if name in POPULATIONS:
+        if is_population(name):
             raise UserError(
                 f"{name} can't be replayed: it changes what trials are trained with, so with or "
                 "without it the recorded evaluations would have been others."

@@ -22,7 +22,6 @@ from rltune.space.space import Space
 
 if TYPE_CHECKING:
     from rltune.cluster.nodes import Nodes
-    from rltune.schedulers.base import Scheduler
 
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 
@@ -77,14 +76,9 @@ def drive(
     from rltune.runs.stop_requests import StopRequests
     from rltune.samplers.earlier_runs import take_over
     from rltune.samplers.proposer import open_study
-    from rltune.schedulers.options import POPULATIONS
-    from rltune.schedulers.registry import (
-        make_pareto_scheduler,
-        make_population,
-        make_scheduler,
-        rungs_of,
-    )
-    from rltune.schedulers.resource import Clock
+    from rltune.schedulers.base import Population
+    from rltune.schedulers.registry import make_scheduler, rungs_of
+    from rltune.schedulers.resource import Resource
     from rltune.screen import LiveScreen
     from rltune.screen.view import SearchView
     from rltune.search.driver import Driver
@@ -112,15 +106,21 @@ def drive(
             )
             study.reopen_cut()  # there is time again
             others.restore({t.number: t.other_intermediate for t in study.trials()})
-            scheduler: Scheduler
-            if spec.against:
-                scheduler = make_pareto_scheduler(spec, others)
-            elif spec.scheduler in POPULATIONS:
-                scheduler = make_population(spec, space, config_class, study, run)
-            else:
-                scheduler = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+            scheduler = make_scheduler(
+                spec.scheduler,
+                spec.budget,
+                spec.scheduler_options,
+                others=others,
+                population=Population(
+                    spec=spec,
+                    space=space,
+                    config_class=config_class,
+                    study=study,
+                    checkpoint=run.checkpoint,
+                ),
+            )
             history = HistoryWriter(run.path)
-            clock = Clock.of(spec, read_history=lambda: read_history(run.path))
+            clock = Resource.of(spec, read_history=lambda: read_history(run.path))
             known = study.reports()
             training = training_returns(read_history(run.path), spec) if known else {}
             scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))

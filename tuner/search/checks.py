@@ -17,7 +17,7 @@ from rltune.space.space import Space
 
 def check_goals(spec: SearchSpec) -> None:
     """Find what cannot work with several objectives; UserError: something."""
-    from rltune.schedulers.options import FOR_SEVERAL
+    from rltune.schedulers.registry import for_several_objectives
 
     names = [goal.name.removeprefix("-") for goal in spec.goals]
     for name in names:
@@ -25,10 +25,10 @@ def check_goals(spec: SearchSpec) -> None:
             raise UserError(f"--against {name}: it is an objective already.")
     if not spec.against:
         return
-    if spec.scheduler not in FOR_SEVERAL:
+    if spec.scheduler not in (known := for_several_objectives()):
         raise UserError(
             f"scheduler {spec.scheduler!r} compares one number only; with --against use "
-            f"{' or '.join(FOR_SEVERAL)}."
+            f"{' or '.join(known)}."
         )
     if "seconds" in spec.scheduler_options:
         raise UserError(

@@ -36,7 +36,7 @@ from rltune.objectives.seeds import Entrant, Leg, SeedNoise, SeedPlan, judged
 from rltune.planning.deadlines import TOURNAMENT_MARGIN, Deadlines
 from rltune.planning.prices import Prices
 from rltune.runs.trials_table import TrialsTable
-from rltune.schedulers.resource import Clock
+from rltune.schedulers.resource import Resource
 from rltune.space.surroundings import split
 from rltune.study.reasons import TIME_LIMIT
 from rltune.study.reasons import reason as by_hand
@@ -125,7 +125,7 @@ class Driver:
         view: SearchView,
         *,
         others: Others | None = None,
-        clock: Clock | None = None,
+        clock: Resource | None = None,
         health: Health | None = None,
         requests: StopRequests | None = None,
         slots: int,
@@ -143,7 +143,7 @@ class Driver:
         self.tracker = tracker
         self.view = view
         self.others = others or Others()
-        self.clock = clock or Clock(spec.budget)
+        self.clock = clock or Resource(spec.budget)
         self.health = health
         self.requests = requests
         self.slots = slots
@@ -256,7 +256,7 @@ class Driver:
                     return trial, seed
         if not self._more_trials():
             if self.underway and not active:
-                self.scheduler.next_stretches()
+                self.scheduler.next_segments()
                 return self._next_leg()
             return None
         asked = self.study.ask(self._is_affordable)
@@ -378,7 +378,7 @@ class Driver:
         spec = self.spec
         tune = role == "tune"
         parts = split(config, spec.env_kwargs, spec.budget)
-        stretch = self.scheduler.stretch(number) if tune else None
+        segment = self.scheduler.segment(number) if tune else None
         save_at = list(self.plan.stops) if tune and self.plan.most > 1 else []
         since = max(self.underway[number].entrant.leg(seed).values, default=0) if tune else 0
         name = f"{role}-{seed}.pt"
@@ -393,13 +393,13 @@ class Driver:
             "agent": spec.agent,
             "env": spec.env,
             "env_kwargs": parts.env_kwargs,
-            "config": stretch.config if stretch else parts.config,
+            "config": segment.config if segment else parts.config,
             "changes": list(changes),
             "total_timesteps": parts.env_steps,
             "points": _until(spec.points, parts.env_steps),
             "since": since,
             "evaluate_at": _until(spec.evaluate_at, parts.env_steps),
-            "save_at": [stretch.until] if stretch else save_at,
+            "save_at": [segment.until] if segment else save_at,
             "eval_episodes": spec.eval_episodes,
             "objective": spec.objective,
             "metric": spec.metric,
@@ -635,8 +635,8 @@ class Driver:
 
     def _rests(self, trial: Underway) -> bool:
         """Whether the scheduler lets the trial wait for the others."""
-        stretch = self.scheduler.stretch(trial.number)
-        return stretch is not None and stretch.until <= trial.entrant.settled
+        segment = self.scheduler.segment(trial.number)
+        return segment is not None and segment.until <= trial.entrant.settled
 
     def _restored(self, record: TrialRecord) -> Entrant:
         """Return the trial's legs as the study knows them."""

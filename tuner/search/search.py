@@ -92,8 +92,8 @@ class Search:
     ) -> None:
         from rltune.backends.registry import config_class
         from rltune.samplers.earlier_runs import read_earlier
-        from rltune.schedulers.options import POPULATIONS, members
-        from rltune.schedulers.registry import check_population
+        from rltune.schedulers.pbt import members
+        from rltune.schedulers.registry import is_population, scheduler_class
 
         _check_paths(space, name, storage_path)
         self.started = time.time()
@@ -114,7 +114,7 @@ class Search:
         surroundings.check(choice.space, env, budget)
         chosen = replace(choice.space, budget=budget)
         self.space = _written_out(chosen, self.config_class)
-        if options.get("scheduler") in POPULATIONS:
+        if is_population(options.get("scheduler")):
             trials = members(options.get("scheduler_options", {}), trials)
         elif trials is None and time_limit is None:
             trials = DEFAULT_TRIALS
@@ -147,8 +147,8 @@ class Search:
 
         drawn = self.space.resolve(self.space.sample(np.random.default_rng(self.spec.seed)))
         check(self.spec, self.space, [self.starts[0].config, full_config(self.config_class, drawn)])
-        if self.spec.scheduler in POPULATIONS:
-            check_population(self.spec, self.space, self.config_class, len(self.starts))
+        scheduler = scheduler_class(self.spec.scheduler)
+        scheduler.check(self.spec, self.space, self.config_class, len(self.starts))
         self.storage_path, self.storage_uri = split_storage(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
@@ -207,7 +207,7 @@ def resume(
         UserError: the path is no search, or another process drives it.
     """
     from rltune.backends.registry import config_class
-    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import is_population
 
     started = time.time()
     run = RunDir.open(fetched(path))
@@ -229,7 +229,7 @@ def resume(
     changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     _check_test_seeds(run, spec.test_seeds, test_seeds)
     spec = replace(spec, **changes)
-    if spec.scheduler in POPULATIONS and "trials" in changes:
+    if is_population(spec.scheduler) and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     # Modules are those of the user who resumes: run.yaml may name anybody's folder.
     spec = replace(spec, import_path=os.getcwd())
@@ -278,13 +278,13 @@ def _one_at_a_time() -> Iterator[float]:
 
 def _spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
     """Choose the evaluations where nobody has; return what is to be said of them."""
-    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import is_population
 
     longest = longest_episode(env, options.get("env_kwargs"))
     usual = SearchSpec.evaluations, SearchSpec.eval_episodes
     if not options.keys() & {"evaluations", "eval_episodes"}:
         evaluations, episodes = affordable(budget, longest, *usual)
-        if options.get("scheduler") in POPULATIONS:  # pauses where it evaluates
+        if is_population(options.get("scheduler")):  # pauses where it evaluates
             evaluations = SearchSpec.evaluations
         options.update(evaluations=evaluations, eval_episodes=episodes)
     now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])
