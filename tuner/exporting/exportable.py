@@ -14,8 +14,7 @@ from rltune.analysis.summary import Summary, cell_value
 from rltune.answer.front import Member, seed_of
 from rltune.answer.model import Ranked
 from rltune.backends.checkpoints import kept_weights
-from rltune.backends.names import is_own
-from rltune.backends.registry import config_class
+from rltune.backends.registry import config_class, is_own
 from rltune.common.reading import load_yaml
 from rltune.common.version import __version__
 from rltune.runs.directory import RunDir

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.agents.config import config_dict, make_config
-from rltune.backends.names import is_own
-from rltune.backends.registry import config_class
+from rltune.backends.registry import config_class, is_own
 from rltune.exporting.exportable import commented
 from rltune.runs.train_spec import TrainSpec, retrain_command
 from rltune.space.recipes import KEYS

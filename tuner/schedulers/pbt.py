@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
-from rltune.backends.names import RLLIB
+from rltune.backends.registry import backend_of
 from rltune.common.files import atomic_write
 from rltune.objectives.seeds import parse_seeds
 from rltune.schedulers.base import Reports, Rung, Scheduler, Segment
@@ -120,10 +120,11 @@ class PBT(Scheduler):
     def check(cls, spec: SearchSpec, space: Space, config_class: type[Any], n_starts: int) -> None:
         """Raise `UserError` where no population can be trained so; see `Scheduler.check`."""
         options = cls.checked(spec.scheduler_options)
-        if spec.agent.startswith(RLLIB):
+        backend = backend_of(spec.agent)
+        if not backend.changes_hyperparameters:
             raise UserError(
                 f"scheduler {cls.name!r} changes hyperparameters while an agent trains, which "
-                "RLlib's can't do here; take asha, hyperband, median or none."
+                f"{backend.name}'s can't do here; take asha, hyperband, median or none."
             )
         if parse_seeds(spec.seeds) != (False, 1):
             raise UserError(

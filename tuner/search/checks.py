@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rltune.agents.envs.suite import environments, is_suite
+from rltune.agents.envs.suite import environments
 from rltune.agents.envs.waiting import Watch, on_stderr
 from rltune.agents.errors import UserError, unknown
-from rltune.backends.names import check_together
 from rltune.runs.search_spec import SearchSpec
 from rltune.space import surroundings
 from rltune.space.space import Space
@@ -44,7 +43,7 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
     """Find the mistakes that would otherwise show up only in a worker, with these to try."""
     from rltune.agents.loop.controls import Controls
     from rltune.backends.checkpoints import check_weights
-    from rltune.backends.registry import check_fit, check_start
+    from rltune.backends.registry import backend_of, check_fit, check_start
     from rltune.cluster.address import is_elsewhere
     from rltune.cluster.resources import Resources, fitting
     from rltune.samplers.proposer import Proposer
@@ -54,8 +53,7 @@ def check(spec: SearchSpec, space: Space, configs: Sequence[Mapping[str, Any]]) 
         raise unknown("control", wrong[0], Controls.__dataclass_fields__)
     controls = Controls(**spec.controls)
     check_start(spec.agent, spec.eval_mode, spec.weights)
-    if is_suite(spec.env):
-        check_together(controls, spec.env_kwargs)
+    backend_of(spec.agent, spec.env).check_controls(controls, spec.env_kwargs)
     here = not is_elsewhere(spec.address)
     tried: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # in which environment
     for config in configs:
