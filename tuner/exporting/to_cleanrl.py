@@ -104,6 +104,11 @@ def as_cleanrl(found: Exportable) -> str:
 def _script(agent: str, env: EnvFacts) -> str:
     if env.images or env.mixed:
         raise UserError("of CleanRL, only the scripts for vectors are known here, not for images.")
+    if env.flattened:
+        raise UserError(
+            "CleanRL's scripts read observations of a Box alone, and these have to be made vectors "
+            "first; --to sb3 and --to rllib do that."
+        )
     if agent == "ppo" and env.box_actions:
         return "ppo_continuous_action.py"
     if agent in ("ppo", "dqn") and not env.discrete_actions:

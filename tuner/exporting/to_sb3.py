@@ -15,8 +15,6 @@ from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.runs.train_spec import TrainSpec
 
-Wrapper = tuple[str, dict[str, Any]]
-
 
 def check_known(spec: TrainSpec) -> None:
     """Raise for agents and environments that nobody but rltune and their author knows."""
