@@ -59,7 +59,7 @@ class Trainer(Protocol):
 
     @property
     def algorithm_spec(self) -> str:
-        """What is trained, by name."""
+        """The name of the algorithm."""
 
     @property
     def config(self) -> Any:
@@ -71,7 +71,7 @@ class Trainer(Protocol):
 
     @property
     def controls(self) -> Controls:
-        """What ends its training early."""
+        """The controls that end its training early."""
 
     @property
     def env_steps(self) -> int:
@@ -86,11 +86,11 @@ class Trainer(Protocol):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the controls ended the training; None if they did not."""
+        """The reason why the controls ended the training; None if they did not."""
 
     @property
     def diverged(self) -> str | None:
-        """What became infinite or NaN, and where; None if nothing did."""
+        """A text on the value that became infinite or NaN; None if none did."""
 
     @property
     def finished(self) -> bool:
@@ -134,7 +134,7 @@ class Trainer(Protocol):
         algorithm: str | None = None,
         acts_only: bool = False,
     ) -> Self:
-        """Return what ``save`` wrote, ready to go on, or to act only."""
+        """Return the agent that ``save`` wrote, ready to go on, or to act only."""
 
     def close(self) -> None:
         """Close its environments."""
@@ -154,15 +154,15 @@ class SingleTrainer(Trainer, Protocol):
 
     @property
     def view(self) -> dict[str, Any]:
-        """How its environment is shown to it."""
+        """The settings with which its environment is shown to it."""
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """What it sees of one environment."""
+        """The space of its observations, of one environment."""
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """What one environment takes."""
+        """The space of its actions, of one environment."""
 
     def normalised(self, obs: Any) -> Any:
         """Return observations (n, ...) as training normalises them."""

@@ -101,7 +101,7 @@ def make_trainer(
     controls: Controls | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> Trainer:
-    """Return what trains the agent there, with the arguments of `Trainer`."""
+    """Return a new trainer of the agent there, with the arguments of `Trainer`."""
     return agent_type(agent, env)(
         agent,
         env,

@@ -126,7 +126,7 @@ class SuiteAgent:
 
     @property
     def algorithm_spec(self) -> str:
-        """What is trained, by name."""
+        """The name of the algorithm."""
         return self.members[0].algorithm_spec
 
     @property
@@ -161,7 +161,7 @@ class SuiteAgent:
 
     @property
     def diverged(self) -> str | None:
-        """What became infinite or NaN, and where; None if nothing did."""
+        """A text on the value that became infinite or NaN; None if none did."""
         found = (f"{m.diverged} on {m.env}" for m in self.members if m.diverged)
         return next(found, None)
 

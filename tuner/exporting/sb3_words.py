@@ -94,7 +94,7 @@ class Code(str):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvFacts:
-    """What of an environment decides on the words.
+    """The facts on an environment that decide on the words.
 
     ``wrappers`` (with their arguments) make of its observations what our agents see of them.
     ``mixed``: images stand beside other numbers, in a Dict; ``boxes`` are the keys of those numbers
@@ -128,7 +128,7 @@ class Translation:
         noise: type and standard deviation of what explores; None: there is none
         frame_stack: frames that `VecFrameStack` stacks; 0: none
         wrappers: of each environment
-        notes: what nobody can say in SB3's words, and what to know of it
+        notes: on what has no equal in SB3's words
     """
 
     algorithm: str
@@ -147,7 +147,7 @@ class Translation:
 def look_at(
     env: str, env_kwargs: Mapping[str, Any] | None = None, frame_stack: int = 0
 ) -> EnvFacts:
-    """Make the environment once, and return what decides on the words.
+    """Make the environment once, and return the facts on it.
 
     Raises:
         UserError: there is no such environment.
@@ -196,7 +196,7 @@ def look_at(
 def _plain_env(
     env: str, env_kwargs: Mapping[str, Any], *, make: bool
 ) -> tuple[gymnasium.Space[Any] | None, list[Wrapper]]:
-    """Return what an environment shows by itself, and the wrappers that the user put around it.
+    """Return the observation space of an environment itself, and the wrappers around it.
 
     An Atari game isn't made: SB3 has a wrapper that shows it as ours is shown.
     """
@@ -316,7 +316,7 @@ def _check(agent: str, config: Mapping[str, Any], env: EnvFacts) -> None:
 
 
 def _arguments(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict[str, Any]:
-    """Return what the class is called with, the policy, its network and the noise aside."""
+    """Return the arguments of the class, without policy, network and noise."""
     found = {name: config[name] for name in _SAME[agent]}
     if agent in _ON_POLICY or agent == "sac":
         found["use_sde"] = bool(config["use_sde"]) and env.box_actions

@@ -1,7 +1,7 @@
-"""A training as the command line of a script of CleanRL (vwxyzjn/cleanrl, state of April 2026).
+"""Exports for CleanRL (vwxyzjn/cleanrl, state of April 2026): the command line of a script.
 
-The scripts have fixed networks and optimizers, and no switch for much else; what of a configuration
-they cannot be told stands in comments above the command, value by value.
+The scripts have fixed networks and optimizers, and no switch for much else; values of a
+configuration that they cannot be told stand in comments above the command.
 """
 
 from __future__ import annotations

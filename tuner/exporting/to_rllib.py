@@ -1,4 +1,4 @@
-"""Scripts for RLlib: its own algorithms as they were, ours in its words.
+"""Exports for RLlib: a script, its own algorithms as they were, ours in its words.
 
 RLlib's PPO, DQN and SAC differ from ours in more than their hyperparameters; what RLlib has no
 equal for is refused while it is switched on, and what it does in its own way is said in comments.

@@ -48,7 +48,7 @@ def as_command(found: Exportable) -> str:
 
 
 def as_yaml(found: Exportable) -> str:
-    """Return what `rltune train --config` reads, and the `start` of a search space."""
+    """Return the YAML that `rltune train --config` and the `start` of a search space read."""
     text: str = yaml.safe_dump(_words(found.spec), sort_keys=False, allow_unicode=True, width=100)
     return commented(found.header) + text
 

@@ -40,7 +40,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Place:
-    """How a trial stands at a rung, among those that have reached it so far.
+    """A trial's place at a rung, among those that have reached it so far.
 
     Attributes:
         rung: its budget, in env_steps
@@ -95,7 +95,7 @@ class Population:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a scheduler is made from.
+    """All that a scheduler is made from.
 
     Attributes:
         budget: env_steps of a whole trial
@@ -179,7 +179,7 @@ class Scheduler(ABC):
             n_starts: trials that are points of comparison
 
         Raises:
-            UserError: there is one.
+            UserError: there is a mistake.
         """
         return
 

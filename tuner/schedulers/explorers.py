@@ -39,7 +39,7 @@ class PopulationMember:
 
 @dataclass(frozen=True)
 class Observation:
-    """What training with a configuration from one pause to the next has brought.
+    """The gain of a training with a configuration, from one pause to the next.
 
     Attributes:
         segment: how many pauses there were before

@@ -37,7 +37,7 @@ class Option:
 
     @property
     def limits(self) -> str:
-        """What it allows, in words: "a number between 0.01 and 0.5"."""
+        """Its range in words: "a number between 0.01 and 0.5"."""
         kind = "a whole number" if self.whole else "a number"
         if math.isinf(self.high):
             return f"{kind} of at least {self.low:g}"

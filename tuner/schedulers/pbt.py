@@ -148,7 +148,7 @@ class PBT(Scheduler):
 
     @classmethod
     def _explorer(cls, spec: SearchSpec, space: Space, config_class: type[Any]) -> Explorer:
-        """Return what changes the configurations of a search."""
+        """Return the explorer of a search."""
         around = [name for name in space.dimensions if is_surrounding(name)]
         if around:
             raise UserError(
@@ -187,7 +187,7 @@ class PBT(Scheduler):
         ]
 
     def segment(self, trial: int) -> Segment:
-        """Return what a member trains next: from the last pause to the next one."""
+        """Return the segment that a member trains next: from the last pause to the next."""
         record = self.study.trials()[trial]
         ends = [0, *self.pauses, self.budget]
         index = _index(record)

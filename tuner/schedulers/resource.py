@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Resource:
-    """How far trials are.
+    """The resource that trials have used.
 
     Args:
         budget: env_steps of a full trial

@@ -141,17 +141,17 @@ class RLlibAgent:
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """What it sees of one environment: a vector."""
+        """The space of its observations, of one environment: vectors."""
         return self._spaces[0]
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """What one environment takes."""
+        """The space of its actions, of one environment."""
         return self._spaces[1]
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the controls ended the training; None if they did not."""
+        """The reason why the controls ended the training; None if they did not."""
         return self.monitor.stop_reason
 
     @property

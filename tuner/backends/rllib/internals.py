@@ -51,7 +51,7 @@ def _replay(algorithm: Algorithm) -> Any:
 
 
 def _learned_state(algorithm: Algorithm) -> dict[str, dict[str, torch.Tensor]]:
-    """Return what the learner learns beside its networks."""
+    """Return the tensors that the learner learns beside its networks."""
     learner = _learner(algorithm)
     return {
         name: {key: value.detach().cpu() for key, value in getattr(learner, name).items()}
@@ -123,7 +123,7 @@ def _env_steps(result: Mapping[str, Any]) -> int:
 
 
 def _metrics(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the learner says of its losses; nothing where there was no update."""
+    """Return the learner's metrics of its losses; none where there was no update."""
     learner = result.get("learners", {}).get("default_policy", {})
     if not learner.get("num_module_steps_trained", 0) > 0:
         return {}  # IMPALA and APPO wait for a full batch, and say NaN until then
