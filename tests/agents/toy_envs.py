@@ -53,6 +53,18 @@ class Both(Toy):
         return float(np.mean(action == self.said))
 
 
+class Counts(Which):
+    """MultiDiscrete observations: name the first of two numbers, the one of two values."""
+
+    def __init__(self, length: int = 8) -> None:
+        super().__init__(length=length)
+        self.observation_space = spaces.MultiDiscrete([2, 3])
+
+    def _next(self) -> Any:
+        self.said = self.np_random.integers(0, [2, 3])
+        return self.said
+
+
 class Bits(Toy):
     """MultiBinary: repeat both bits."""
 

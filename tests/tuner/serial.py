@@ -15,9 +15,9 @@ from rltune.runs.history import HistoryWriter
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.tracking_options import Tracking
 from rltune.samplers.proposer import open_study
-from rltune.schedulers.base import Scheduler
-from rltune.schedulers.registry import make_population, rungs_of
-from rltune.schedulers.resource import Clock
+from rltune.schedulers.base import Population, Scheduler
+from rltune.schedulers.registry import make_scheduler, rungs_of
+from rltune.schedulers.resource import Resource
 from rltune.screen.view import SearchView
 from rltune.search.driver import Driver
 from rltune.search.parts import SearchParts
@@ -44,7 +44,7 @@ def make_parts(
     view = SearchView("run", spec.agent, spec.env, progress)
     tracker = Tracker(run, Tracking(wandb="off"))
     recorder = Recorder(run, spec.env, study, others.goals, history, tracker, view)
-    plan, clock = spec.seed_plan(rungs_of(spec)), Clock(spec.budget)
+    plan, clock = spec.seed_plan(rungs_of(spec)), Resource(spec.budget)
     return SearchParts(spec, run, study, scheduler, plan, others, clock, recorder)
 
 
@@ -74,7 +74,18 @@ class Serial:
             starts=starts(space, spec.env, config),
         )
         self.study.reopen_cut()
-        self.scheduler = make_population(spec, space, config, self.study, self.run)
+        self.scheduler = make_scheduler(
+            spec.scheduler,
+            spec.budget,
+            spec.scheduler_options,
+            population=Population(
+                spec=spec,
+                space=space,
+                config_class=config,
+                study=self.study,
+                checkpoint=self.run.checkpoint,
+            ),
+        )
         self.scheduler.restore(self.study.reports())
         self.history = HistoryWriter(self.run.path)
         self.driver = Driver(

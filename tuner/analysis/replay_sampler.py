@@ -28,7 +28,7 @@ from rltune.samplers.proposer import Proposer
 from rltune.samplers.views import changed
 from rltune.schedulers.base import Scheduler
 from rltune.schedulers.registry import make_scheduler
-from rltune.schedulers.resource import Clock
+from rltune.schedulers.resource import Resource
 from rltune.space.space import Space
 from rltune.study.database import read_study
 from rltune.study.distributions import Shown, to_unit
@@ -162,7 +162,7 @@ class _Pool:
         self, recorded: RunReader, spec: SearchSpec, proposer: Proposer, options: Mapping[str, Any]
     ) -> None:
         table = recorded.trials()
-        self.clock = Clock.of(spec, options, read_history=recorded.history)
+        self.clock = Resource.of(spec, options, read_history=recorded.history)
         complete = set(table["trial"][table["state"] == "COMPLETE"])
         self.proposer = proposer
         self.reports: dict[int, Reports] = {}

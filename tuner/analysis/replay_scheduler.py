@@ -1,17 +1,17 @@
-"""What another scheduler would have done with a search that was recorded.
+"""Replaying a recorded search under another scheduler.
 
-The evaluations of the search are gone through in the order in which they came. Who is stopped
-earlier than it was saves env_steps; who was stopped, and would have gone on, is counted apart: what
-it would have become, nobody knows. With the search's own scheduler, every decision is the recorded
-one.
+The evaluations of the search are gone through in the order in which they came. A trial that is
+stopped earlier than it was saves env_steps; a trial that was stopped, and would have gone on, is
+counted apart: what would have become of it is not known. With the search's own scheduler, every
+decision is the recorded one.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
@@ -20,18 +20,26 @@ from rltune.objectives.metrics import metric_of, objective_of
 from rltune.objectives.seeds import SeedNoise, TrialSeeds, judged
 from rltune.runs.reader import RunReader, read_run
 from rltune.runs.search_spec import SearchSpec
-from rltune.schedulers.base import Rung, Scheduler
-from rltune.schedulers.options import FOR_SEVERAL, POPULATIONS
-from rltune.schedulers.registry import make_pareto_scheduler, make_scheduler, rungs_of
-from rltune.schedulers.resource import Clock
+from rltune.schedulers.base import Rung
+from rltune.schedulers.registry import (
+    for_several_objectives,
+    is_population,
+    make_scheduler,
+    rungs_of,
+)
+from rltune.schedulers.resource import Resource
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rltune.schedulers.base import Scheduler
+
+# trial, point, objective, its standard error, training return
+Report = tuple[int, int, float, float, float | None]
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a trial, and what would have.
+    """The end of a trial, as recorded and as replayed.
 
     Attributes:
         trial: its number
@@ -82,7 +90,7 @@ class Replay:
 
     @property
     def env_steps(self) -> int:
-        """What the trials take under this scheduler, as far as it is recorded."""
+        """The env_steps of the trials under this scheduler, as far as they are recorded."""
         return sum(fate.env_steps for fate in self.fates)
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +113,7 @@ def replay(
     scheduler: str | None = None,
     scheduler_options: Mapping[str, Any] | None = None,
 ) -> Replay:
-    """Return what the scheduler would have done with the recorded search.
+    """Return the decisions of a scheduler on a recorded search.
 
     Args:
         run: the run directory, its name, or latest
@@ -120,45 +128,27 @@ def replay(
         scheduler, scheduler_options = spec.scheduler, scheduler_options or spec.scheduler_options
     options = dict(scheduler_options or {})
     others = spec.further_objectives()
-    judge: Scheduler
-    if not spec.against:
-        judge = make_scheduler(scheduler, spec.budget, options)
-    elif scheduler in FOR_SEVERAL:
-        own = replace(spec, scheduler=scheduler, scheduler_options=options)
-        judge = make_pareto_scheduler(own, others)
-    else:
+    if spec.against and scheduler not in (known := for_several_objectives()):
         raise UserError(
             f"{scheduler!r} compares one number only; a search with several objectives can be "
-            f"replayed with {' or '.join(FOR_SEVERAL)}."
+            f"replayed with {' or '.join(known)}."
         )
+    judge = make_scheduler(scheduler, spec.budget, options, others=others)
     table = recorded.trials()
     complete = set(table["trial"][table["state"] == "COMPLETE"])
     was_stopped = set(table["trial"][table["reason"].astype(str).str.startswith("stopped")])
-    last: dict[int, int] = {}
-    seen: dict[int, tuple[int, float]] = {}
-    stopped: dict[int, int] = {}
-    clock = Clock.of(spec, options, read_history=recorded.history)
-    for report in reports(recorded.history(), spec, complete, others):
-        trial, point, value, standard_error, training = report
-        last[trial] = point
-        if trial in stopped:
-            continue
-        seen[trial] = (point, value)
-        at = clock.at(trial, point)
-        if judge.decide(trial, at, value, standard_error, training) == "stop":
-            stopped[trial] = point
-    for trial in complete:  # there was nothing left to stop
-        if stopped.get(trial) == last.get(trial):
-            stopped.pop(trial, None)
+    resource = Resource.of(spec, options, read_history=recorded.history)
+    ordered = reports(recorded.history(), spec, complete, others)
+    ends = _judged(judge, resource, ordered, complete)
     fates = tuple(
         Fate(
             trial=trial,
-            stopped_at=stopped.get(trial),
-            was_stopped_at=last[trial] if trial in was_stopped else None,
-            env_steps=seen[trial][0],
-            objective=seen[trial][1],
+            stopped_at=end.stopped,
+            was_stopped_at=end.last if trial in was_stopped else None,
+            env_steps=end.env_steps,
+            objective=end.objective,
         )
-        for trial in sorted(seen)
+        for trial, end in sorted(ends.items())
     )
     whole = [fate for fate in fates if fate.trial in complete and fate.stopped_at is None]
     best = max(whole, key=lambda fate: (fate.objective, -fate.trial), default=None)
@@ -167,9 +157,39 @@ def replay(
         options=options,
         fates=fates,
         rungs=tuple(judge.table()),
-        recorded_env_steps=sum(last.values()),
+        recorded_env_steps=sum(end.last for end in ends.values()),
         best=best.trial if best else None,
     )
+
+
+@dataclass
+class _End:
+    """The end of a trial: the last point that is recorded, and the last that was judged."""
+
+    last: int
+    env_steps: int
+    objective: float
+    stopped: int | None = None
+
+
+def _judged(
+    judge: Scheduler, resource: Resource, ordered: Iterable[Report], complete: Collection[int]
+) -> dict[int, _End]:
+    """Return how each trial ends under a scheduler that judges the reports in their order."""
+    ends: dict[int, _End] = {}
+    for trial, point, value, standard_error, training in ordered:
+        end = ends.setdefault(trial, _End(point, point, value))
+        end.last = point
+        if end.stopped is not None:
+            continue
+        end.env_steps, end.objective = point, value
+        at = resource.at(trial, point)
+        if judge.decide(trial, at, value, standard_error, training) == "stop":
+            end.stopped = point
+    for trial in ends.keys() & complete:  # there was nothing left to stop
+        if ends[trial].stopped == ends[trial].last:
+            ends[trial].stopped = None
+    return ends
 
 
 def searched(
@@ -185,7 +205,7 @@ def searched(
         raise UserError(f"{recorded.path} is a training; only a search can be replayed.")
     spec = SearchSpec.from_dict(recorded.spec)
     for name in (scheduler, spec.scheduler):
-        if name in POPULATIONS:
+        if is_population(name):
             raise UserError(
                 f"{name} can't be replayed: it changes what trials are trained with, so with or "
                 "without it the recorded evaluations would have been others."
@@ -198,7 +218,7 @@ def reports(
     spec: SearchSpec,
     complete: Collection[int],
     others: FurtherObjectives | None = None,
-) -> Iterator[tuple[int, int, float, float, float | None]]:
+) -> Iterator[Report]:
     """Yield (trial, point, objective, its standard error, training return) as they were judged.
 
     They come in order, as the driver saw them. ``others`` knows the values of the other objectives

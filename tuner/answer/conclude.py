@@ -16,7 +16,7 @@ from rltune.backends.checkpoints import copy_to_use, kept_weights
 from rltune.runs.history import read_history
 from rltune.runs.train_spec import retrain_command
 from rltune.samplers.proposer import check_options
-from rltune.schedulers.options import POPULATIONS
+from rltune.schedulers.registry import is_population
 from rltune.study.lineage import lineage
 from rltune.study.reasons import TIME_LIMIT
 from rltune.study.records import is_reference
@@ -175,7 +175,7 @@ def _circumstances(
         full_budget_trials=sum(trial.state == "COMPLETE" for trial in ended),
         # Of a population, nothing is left to the sampler but its beginning.
         sampled_trials=None
-        if spec.scheduler in POPULATIONS
+        if is_population(spec.scheduler)
         else sum(not is_reference(trial.origin) for trial in ended),
         startup_trials=0 if spec.warm_start else sampler.get("n_startup_trials", 0),
         sampler=spec.sampler,

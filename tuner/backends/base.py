@@ -1,17 +1,21 @@
-"""The protocol `Trainer`: what a search and `rltune train` need of whatever trains an agent.
+"""Backends: the base class of the kinds of things that train agents, and the protocol `Trainer`.
 
-rltune's own agents (`rltune.agents.Agent`), RLlib's algorithms and several environments at once
-have it alike.
+A `Backend` says what one kind can do and makes its trainers; a `Trainer` is what a search and
+`rltune train` need of an agent. rltune's own agents, RLlib's algorithms and several environments at
+once are such kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rltune.agents.eval_modes import GREEDY
+from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import EVAL_MODES, GREEDY
 from rltune.agents.loop.controls import Controls
+from rltune.backends.names import EXPLORES, NO_WEIGHTS
 
 if TYPE_CHECKING:
     import gymnasium
@@ -55,7 +59,7 @@ class Trainer(Protocol):
 
     @property
     def algorithm_spec(self) -> str:
-        """What is trained, by name."""
+        """The name of the algorithm."""
 
     @property
     def config(self) -> Any:
@@ -67,7 +71,7 @@ class Trainer(Protocol):
 
     @property
     def controls(self) -> Controls:
-        """What ends its training early."""
+        """The controls that end its training early."""
 
     @property
     def env_steps(self) -> int:
@@ -82,11 +86,11 @@ class Trainer(Protocol):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the controls ended the training; None if they did not."""
+        """The reason why the controls ended the training; None if they did not."""
 
     @property
     def diverged(self) -> str | None:
-        """What became infinite or NaN, and where; None if nothing did."""
+        """A text on the value that became infinite or NaN; None if none did."""
 
     @property
     def finished(self) -> bool:
@@ -130,7 +134,7 @@ class Trainer(Protocol):
         algorithm: str | None = None,
         acts_only: bool = False,
     ) -> Self:
-        """Return what ``save`` wrote, ready to go on, or to act only."""
+        """Return the agent that ``save`` wrote, ready to go on, or to act only."""
 
     def close(self) -> None:
         """Close its environments."""
@@ -150,15 +154,87 @@ class SingleTrainer(Trainer, Protocol):
 
     @property
     def view(self) -> dict[str, Any]:
-        """How its environment is shown to it."""
+        """The settings with which its environment is shown to it."""
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """What it sees of one environment."""
+        """The space of its observations, of one environment."""
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """What one environment takes."""
+        """The space of its actions, of one environment."""
 
     def normalised(self, obs: Any) -> Any:
         """Return observations (n, ...) as training normalises them."""
+
+
+class Backend(ABC):
+    """One kind of thing that trains agents.
+
+    A new one is a subclass and an entry in `single.py`.
+
+    Attributes:
+        name: in messages
+        prefix: of its agents' names, such as "rllib:"; rltune's own have none
+        starts_from_weights: whether a training can begin with the networks of a checkpoint
+        eval_modes: in which its agents can be evaluated
+        changes_hyperparameters: whether they can change in a training that has begun
+        resumes_exactly: whether a resumed training is bit-equal to one that was never stopped
+    """
+
+    name: str
+    prefix: str
+    starts_from_weights: bool = True
+    eval_modes: Sequence[str] = EVAL_MODES
+    changes_hyperparameters: bool = True
+    resumes_exactly: bool = True
+
+    @abstractmethod
+    def agents(self) -> list[str]:
+        """Return the names of its agents that are known without importing a user's code."""
+
+    @abstractmethod
+    def config_class(self, agent: str) -> type[Any]:
+        """Return the class of an agent's configurations: a dataclass of hyperparameters.
+
+        Raises:
+            UserError: there is no such agent, or it can't be imported, or it is none.
+        """
+
+    @abstractmethod
+    def trainer(self, agent: str) -> type[Trainer]:
+        """Return the class that trains an agent."""
+
+    @abstractmethod
+    def check_fit(
+        self,
+        agent: str,
+        env: str,
+        configs: Sequence[Mapping[str, Any]],
+        env_kwargs: Mapping[str, Any],
+        *,
+        has_data: bool,
+    ) -> None:
+        """Raise `UserError` when an agent can't be trained on an environment, before it is tried.
+
+        ``has_data`` says whether recorded data that it learns from lie on this machine.
+        """
+
+    def check_start(self, agent: str, eval_mode: str, weights: str | None) -> None:
+        """Raise `UserError` for weights or a mode of evaluation that it does without."""
+        if weights is not None and not self.starts_from_weights:
+            raise UserError(f"{agent} {NO_WEIGHTS}")
+        if eval_mode not in self.eval_modes:
+            raise UserError(f"{agent} can only be evaluated greedily: {EXPLORES}")
+
+    def check_controls(self, controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
+        """Raise `UserError` for what its trainings can't have."""
+        return
+
+    def is_own(self, agent: str) -> bool:
+        """Whether an agent is ``module:Class`` of the user's own."""
+        return False
+
+    def may_exceed(self, agent: str) -> bool:
+        """Whether a training may go beyond its budget by what is left of its last rollout."""
+        return True

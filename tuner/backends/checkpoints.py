@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is meant, and the agent in it."""
+"""Checkpoints of runs: finding one, and loading the agent in it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def kept_weights(run: str, weights: str | None) -> str | None:
 
 
 def copy_to_use(source: Path, target: Path) -> None:
-    """Copy a checkpoint without its replay memory: nobody goes on from the copy."""
+    """Copy a checkpoint without its replay memory: no training goes on from the copy."""
     from rltune.agents.loop import checkpoint
 
     state = checkpoint.read(source)

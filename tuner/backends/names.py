@@ -1,12 +1,8 @@
-"""Names of agents (ours, RLlib's, the user's own), and what some of them can't be asked."""
+"""Names of agents and environments, and words on what some can't be asked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rltune.agents.errors import UserError
-from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import name_of
 
 RLLIB = "rllib:"
@@ -14,11 +10,6 @@ EXPLORES = "RLlib explores on its own"
 NO_WEIGHTS = "can't start from weights: only rltune's own agents can; leave out --weights"
 # Of a configuration, what says where recorded data are and in which form: no hyperparameters.
 RECORDED = ("input_", "actions_in_input_normalized")
-
-
-def is_own(agent: str) -> bool:
-    """Whether an agent is ``module:Class`` of the user's own."""
-    return ":" in agent and not agent.startswith(RLLIB)
 
 
 def spec_of(thing: str | type) -> str:
@@ -37,14 +28,3 @@ def spec_of(thing: str | type) -> str:
             "cannot import it; put it into a module of its own."
         )
     return name_of(thing)
-
-
-def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
-    """Raise `UserError` for what only a single environment can have."""
-    if controls.target_reward is not None or controls.early_stop_patience is not None:
-        raise UserError(
-            "--target-reward and --early-stop-patience need a single environment: with several, "
-            "none may end before the others."
-        )
-    if env_kwargs:
-        raise UserError("--env-kwargs needs a single environment.")

@@ -1,6 +1,7 @@
-"""Agents by name: ours and the user's own (`rltune.agents`), and RLlib's (`rllib:PPO`).
+"""The registry of backends: what trains an agent on an environment, by their names.
 
-On several environments at once each is a `suite.SuiteAgent`.
+Each agent belongs to a backend of `single.py`; on several environments at once it is trained by
+`suite.SuiteBackend`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict
 from rltune.agents.envs.suite import environments, is_suite
-from rltune.agents.errors import UserError
-from rltune.agents.eval_modes import GREEDY
-from rltune.agents.registry import agent_class
-from rltune.backends.names import EXPLORES, NO_WEIGHTS, RLLIB
-from rltune.backends.single import one_agent_type
+from rltune.backends.single import single_backend
 
 if TYPE_CHECKING:
     from rltune.agents.loop.controls import Controls
-    from rltune.backends.base import Trainer
+    from rltune.backends.base import Backend, Trainer
 
 
 # What env steps without an update are called.
 WARM_UPS = ("learning_starts", "num_steps_sampled_before_learning_starts")
+
+
+def backend_of(agent: str, env: str | None = None) -> Backend:
+    """Return the backend of an agent; on this environment, or these, if they are given."""
+    single = single_backend(agent)
+    if env is None or not is_suite(env):
+        return single
+    from rltune.backends.suite import SuiteBackend  # late: it needs PyTorch
+
+    return SuiteBackend(single)
 
 
 def config_class(agent: str) -> type[Any]:
@@ -31,11 +38,7 @@ def config_class(agent: str) -> type[Any]:
     Raises:
         UserError: there is no such agent, or it can't be imported, or it is none.
     """
-    if agent.startswith(RLLIB):
-        from rltune.backends.rllib.config import config_class as of_rllib
-
-        return of_rllib(agent)
-    return agent_class(agent).Config
+    return backend_of(agent).config_class(agent)
 
 
 def check_fit(
@@ -46,31 +49,22 @@ def check_fit(
     *,
     has_data: bool,
 ) -> None:
-    """Raise `UserError` when the agent can't be trained on the environment, before it is tried.
-
-    ``has_data`` says whether what RLlib's offline algorithms learn from lies on this machine.
-    """
-    if agent.startswith(RLLIB):
-        from rltune.backends.rllib.agent import check_fit as check_theirs
-
-        check_theirs(agent, env, configs, env_kwargs, has_data=has_data)
-    else:
-        from rltune.agents.loop.compatibility import check_fit as check_ours
-
-        check_ours(agent, env, configs, env_kwargs)
+    """Raise `UserError` when the agent can't be trained there; see `Backend.check_fit`."""
+    backend_of(agent, env).check_fit(agent, env, configs, env_kwargs, has_data=has_data)
 
 
 def check_start(agent: str, eval_mode: str, weights: str | None) -> None:
-    """Raise `UserError` for what RLlib's agents can't: start from weights, be evaluated so."""
-    if agent.startswith(RLLIB):
-        if weights is not None:
-            raise UserError(f"{agent} {NO_WEIGHTS}")
-        if eval_mode != GREEDY:
-            raise UserError(f"{agent} can only be evaluated greedily: {EXPLORES}")
+    """Raise `UserError` for what an agent can't; see `Backend.check_start`."""
+    backend_of(agent).check_start(agent, eval_mode, weights)
+
+
+def is_own(agent: str) -> bool:
+    """Whether an agent is ``module:Class`` of the user's own."""
+    return backend_of(agent).is_own(agent)
 
 
 def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:
-    """Return why a training of so many env steps ends before its first update, if it does."""
+    """Return the reason why so many env steps end before the first update; empty: they don't."""
     env_steps //= len(environments(env))
     for name in WARM_UPS:
         warm_up = config.get(name)
@@ -80,7 +74,7 @@ def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:
 
 
 def cut_off(row: Mapping[str, Any], env: str) -> str:
-    """Return what to do about episodes of an evaluation that would not end, if there were some."""
+    """Return a note on episodes of an evaluation that were cut off; empty: there were none."""
     if not row.get("eval_cut"):
         return ""
     from rltune.agents.envs.vector import LONGEST_EPISODE
@@ -93,11 +87,7 @@ def cut_off(row: Mapping[str, Any], env: str) -> str:
 
 def agent_type(agent: str, env: str) -> type[Trainer]:
     """Return the class that trains the agent there."""
-    if is_suite(env):
-        from rltune.backends.suite import SuiteAgent
-
-        return SuiteAgent
-    return one_agent_type(agent)
+    return backend_of(agent, env).trainer(agent)
 
 
 def make_trainer(
@@ -111,7 +101,7 @@ def make_trainer(
     controls: Controls | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> Trainer:
-    """Return what trains the agent there, with the arguments of `Trainer`."""
+    """Return a new trainer of the agent there, with the arguments of `Trainer`."""
     return agent_type(agent, env)(
         agent,
         env,

@@ -1,21 +1,24 @@
-"""The backend of a single environment: the class that trains an agent there."""
+"""The backends of a single environment, found by the name of an agent."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from rltune.backends.names import RLLIB
+from rltune.backends.own import OwnBackend
+from rltune.backends.rllib.backend import RLlibBackend
 
 if TYPE_CHECKING:
-    from rltune.backends.base import SingleTrainer
+    from rltune.backends.base import Backend, SingleTrainer
+
+OWN = OwnBackend()
+BACKENDS: list[Backend] = [OWN, RLlibBackend()]
 
 
-def one_agent_type(agent: str) -> type[SingleTrainer]:
-    """Return the class that trains the agent on a single environment."""
-    if agent.startswith(RLLIB):
-        from rltune.backends.rllib.agent import RLlibAgent
+def single_backend(agent: str) -> Backend:
+    """Return the backend of an agent on a single environment: rltune's, where no prefix fits."""
+    return next((b for b in BACKENDS if b.prefix and agent.startswith(b.prefix)), OWN)
 
-        return RLlibAgent
-    from rltune.agents.loop.agent import Agent
 
-    return Agent
+def single_trainer(agent: str) -> type[SingleTrainer]:
+    """Return the class that trains an agent on a single environment."""
+    return cast("type[SingleTrainer]", single_backend(agent).trainer(agent))

@@ -1,4 +1,4 @@
-"""Several environments at once: an agent that is one agent on each, with one configuration."""
+"""Suites of environments: an agent that is one agent on each, with one configuration."""
 
 from __future__ import annotations
 
@@ -9,17 +9,81 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rltune.agents.envs.suite import parse_suite, shares
+from rltune.agents.envs.suite import environments, parse_suite, shares
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
 from rltune.agents.loop import checkpoint
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
-from rltune.backends.names import check_together
+from rltune.backends.base import Backend
+from rltune.backends.single import single_trainer
 
 if TYPE_CHECKING:
-    from rltune.agents.loop.controls import Controls
     from rltune.backends.base import SingleTrainer
+
+
+class SuiteBackend(Backend):
+    """Several environments at once, each with an agent of another backend.
+
+    Args:
+        single: the backend of each agent
+    """
+
+    def __init__(self, single: Backend) -> None:
+        self.single = single
+        self.name, self.prefix = single.name, single.prefix
+        self.starts_from_weights = single.starts_from_weights
+        self.eval_modes = single.eval_modes
+        self.changes_hyperparameters = single.changes_hyperparameters
+        self.resumes_exactly = single.resumes_exactly
+
+    def agents(self) -> list[str]:
+        """Return the names of the agents of the other backend."""
+        return self.single.agents()
+
+    def config_class(self, agent: str) -> type[Any]:
+        """Return the class of an agent's configurations: all have the same."""
+        return self.single.config_class(agent)
+
+    def trainer(self, agent: str) -> type[SuiteAgent]:
+        """Return the class that trains an agent on each environment."""
+        return SuiteAgent
+
+    def check_fit(
+        self,
+        agent: str,
+        env: str,
+        configs: Sequence[Mapping[str, Any]],
+        env_kwargs: Mapping[str, Any],
+        *,
+        has_data: bool,
+    ) -> None:
+        """See `Backend.check_fit`: each environment by itself."""
+        for name in environments(env):
+            self.single.check_fit(agent, name, configs, env_kwargs, has_data=has_data)
+
+    def check_controls(self, controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
+        """Raise `UserError` for what only a single environment can have."""
+        check_together(controls, env_kwargs)
+
+    def is_own(self, agent: str) -> bool:
+        """Whether an agent is ``module:Class`` of the user's own."""
+        return self.single.is_own(agent)
+
+    def may_exceed(self, agent: str) -> bool:
+        """Whether a training may go beyond its budget."""
+        return self.single.may_exceed(agent)
+
+
+def check_together(controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
+    """Raise `UserError` for what only a single environment can have."""
+    if controls.target_reward is not None or controls.early_stop_patience is not None:
+        raise UserError(
+            "--target-reward and --early-stop-patience need a single environment: with several, "
+            "none may end before the others."
+        )
+    if env_kwargs:
+        raise UserError("--env-kwargs needs a single environment.")
 
 
 class SuiteAgent:
@@ -45,8 +109,6 @@ class SuiteAgent:
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        from rltune.backends.single import one_agent_type
-
         controls = controls or Controls()
         check_together(controls, env_kwargs)
         self.env = env
@@ -55,7 +117,7 @@ class SuiteAgent:
         self.extra: dict[str, Any] = {}
         parts = shares(int(total_timesteps), len(self.scales))
         self.members: list[SingleTrainer] = [
-            one_agent_type(algorithm)(
+            single_trainer(algorithm)(
                 algorithm, scale.env, config,
                 total_timesteps=share, seed=seed, device=device, controls=controls,
             )
@@ -64,7 +126,7 @@ class SuiteAgent:
 
     @property
     def algorithm_spec(self) -> str:
-        """What is trained, by name."""
+        """The name of the algorithm."""
         return self.members[0].algorithm_spec
 
     @property
@@ -99,8 +161,8 @@ class SuiteAgent:
 
     @property
     def diverged(self) -> str | None:
-        """What became infinite or NaN, and where; None if nothing did."""
-        found = (f"{one.diverged} on {one.env}" for one in self.members if one.diverged)
+        """A text on the value that became infinite or NaN; None if none did."""
+        found = (f"{m.diverged} on {m.env}" for m in self.members if m.diverged)
         return next(found, None)
 
     @property
@@ -110,10 +172,10 @@ class SuiteAgent:
 
     def member(self, env: str) -> SingleTrainer:
         """Return the agent on one environment; UserError: it is none of them."""
-        for one in self.members:
-            if one.env == env:
-                return one
-        names = ", ".join(one.env for one in self.members)
+        for member in self.members:
+            if member.env == env:
+                return member
+        names = ", ".join(member.env for member in self.members)
         raise UserError(f"this agent was trained on {names}, not on {env!r}")
 
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
@@ -124,9 +186,10 @@ class SuiteAgent:
             others = self.env_steps - member.env_steps
             chunk = member.learn(-(-until * member.total_timesteps // total), deadline)
             chunks.append(chunk)
-            for one in chunk.episodes:
-                score = scale.score(one.episode_return)
-                episodes.append(Episode(others + one.env_steps, score, one.length, one.time))
+            episodes += [
+                Episode(others + e.env_steps, scale.score(e.episode_return), e.length, e.time)
+                for e in chunk.episodes
+            ]
         means = self._scores([chunk.mean_reward for chunk in chunks])
         bests = self._scores([chunk.best_reward for chunk in chunks])
         return replace(
@@ -227,8 +290,6 @@ class SuiteAgent:
         acts_only: bool = False,
     ) -> SuiteAgent:
         """Return the agent that ``save`` wrote; see `Agent.load`."""
-        from rltune.backends.single import one_agent_type
-
         state = checkpoint.read(path, env=env, agent=algorithm)
         suite = cls.__new__(cls)
         suite.env, suite.env_kwargs, suite.extra = state["env"], {}, state["extra"]
@@ -245,7 +306,7 @@ class SuiteAgent:
                 with checkpoint.fitting(path, state["agent"], suite.env):
                     checkpoint.write(part, member)
                     member = checkpoint.read(part)
-                member_type = one_agent_type(member["agent"])
+                member_type = single_trainer(member["agent"])
                 suite.members.append(member_type.load(part, device=device, acts_only=acts_only))
         return suite
 

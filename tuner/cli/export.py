@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltune.cli.flags import reject_extra
-from rltune.exporting.registry import FORMATS
+from rltune.exporting.registry import EXPORTERS, listed
 
 EXPORT_HELP = """\
 Print the winner of a search, or a training's configuration, as something that others can use.
@@ -16,15 +16,7 @@ Print the winner of a search, or a training's configuration, as something that o
   rltune export runs/my-search --to zoo -o ppo.yml    # for rl-zoo3
   rltune export runs/my-search --trial 7 --to sb3
 
-rltune   the command, bit-equal on a CPU
-yaml     what `rltune train --config` and the `start` of a search space take
-json     the same, for programs
-zoo      hyperparameters of rl-zoo3
-sb3      a script for Stable-Baselines3
-cleanrl  the command line of a CleanRL script
-rllib    a script for RLlib
 """
-NAMES = tuple(FORMATS)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "export",
         help="print the winner for rltune, rl-zoo3, SB3, CleanRL or RLlib",
-        description=EXPORT_HELP,
+        description=EXPORT_HELP + "\n".join(_formats()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
@@ -41,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
         "--to",
         default="rltune",
         metavar="FORMAT",
-        help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}; default: rltune",
+        help=f"{listed(list(EXPORTERS))}; default: rltune",
     )
     parser.add_argument(
         "--trial", type=int, metavar="N", help="of a search, this trial; default: the winner"
@@ -52,6 +44,11 @@ def add_parser(subparsers: Any) -> None:
         help="import the environment that the run names, module:Class; sb3 and rllib have to",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="default: the terminal")
+
+
+def _formats() -> list[str]:
+    """Return a line on each format."""
+    return [f"{e.name:<8} {e.help} ({e.suffix})" for e in EXPORTERS.values()]
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:

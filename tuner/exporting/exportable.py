@@ -1,4 +1,4 @@
-"""The exportable configuration: which one of a run, with its score and where it came from."""
+"""Exportable configurations: the winner, a trial or a training, with score and origin."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from rltune.analysis.summary import Summary, cell_value
 from rltune.answer.front import FrontMember, seed_of
 from rltune.answer.model import Ranked
 from rltune.backends.checkpoints import kept_weights
-from rltune.backends.names import is_own
-from rltune.backends.registry import config_class
+from rltune.backends.registry import config_class, is_own
 from rltune.common.reading import load_yaml
 from rltune.common.version import __version__
 from rltune.runs.directory import RunDir
@@ -47,13 +46,13 @@ class Exportable:
 
     @property
     def header(self) -> list[str]:
-        """Where it comes from, as lines of a comment."""
+        """Its origin and score, as lines of a comment."""
         what = f"{self.spec.agent} on {self.spec.env}: {self.origin}"
         return [what, *([self.score] if self.score else []), f"exported by rltune {__version__}"]
 
 
 def exportable(run: RunDir, trial: int | None = None) -> Exportable:
-    """Return what of a run can be exported.
+    """Return the winner of a run, one of its trials, or the training that it is.
 
     Raises:
         UserError: there is no winner yet, or no such trial.
@@ -103,7 +102,7 @@ def _winner(run: RunDir, summary: Summary) -> Exportable:
 
 def _ranked(summary: Summary, trial: int) -> Ranked | None:
     ranking = summary.answer.ranking if summary.answer is not None else ()
-    return next((one for one in ranking if one.trial == trial), None)
+    return next((ranked for ranked in ranking if ranked.trial == trial), None)
 
 
 def _of_ranked(run: RunDir, summary: Summary, ranked: Ranked) -> Exportable:
@@ -111,7 +110,7 @@ def _of_ranked(run: RunDir, summary: Summary, ranked: Ranked) -> Exportable:
     what = _name(ranked)
     if summary.answer is not None and summary.answer.winner == ranked.trial:
         what += ", the winner"
-    seed = max(ranked.scores, key=lambda one: ranked.scores[one])
+    seed = max(ranked.scores, key=lambda seed: ranked.scores[seed])
     return _found(run, ranked.config, list(ranked.changes), seed, what, _score(ranked))
 
 
@@ -122,13 +121,13 @@ def _of_member(run: RunDir, member: FrontMember) -> Exportable:
     if not member.scores:
         return _found(run, member.config, [], seed, what)
     n = min(map(len, member.scores.values()))
-    score = _scores({f"{name} ": one for name, one in member.estimates.items()}, n)
+    score = _scores({f"{name} ": e for name, e in member.estimates.items()}, n)
     return _found(run, member.config, [], seed, what, score)
 
 
-def _name(one: Ranked | FrontMember) -> str:
-    what = f"trial {one.trial}"
-    return what if one.label == what else f"{what} ({one.label})"
+def _name(found: Ranked | FrontMember) -> str:
+    what = f"trial {found.trial}"
+    return what if found.label == what else f"{what} ({found.label})"
 
 
 def _score(ranked: Ranked) -> str:
@@ -137,7 +136,7 @@ def _score(ranked: Ranked) -> str:
 
 def _scores(estimates: Mapping[str, Estimate], n: int) -> str:
     """Return a line with the estimates by their names, from ``n`` seeds."""
-    if not all(math.isfinite(one.value) for one in estimates.values()):
+    if not all(math.isfinite(estimate.value) for estimate in estimates.values()):
         return f"test score: diverged on some of {n} seeds"
     texts = []
     for name, (value, low, high) in estimates.items():

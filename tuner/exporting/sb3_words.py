@@ -1,4 +1,4 @@
-"""Our configurations in Stable-Baselines3's words, every value said.
+"""Stable-Baselines3's words for our configurations, every value said.
 
 What `rltune export --to sb3`, `--to zoo` and the agents' benchmark have in common. Nothing is
 dropped: what SB3 (and sb3-contrib, for TRPO) has no equal for is refused while it is switched on.
@@ -79,7 +79,8 @@ _HANGS_ON = {
 _OFF = {"max_grad_norm": 0.0, "ent_coef": 0.0, "vf_coef": 1.0}
 
 
-_FLATTEN: tuple[str, dict[str, Any]] = ("gymnasium.wrappers.FlattenObservation", {})
+Wrapper = tuple[str, dict[str, Any]]  # its class, as module.Class, and its arguments
+_FLATTEN: Wrapper = ("gymnasium.wrappers.FlattenObservation", {})
 
 
 class Code(str):
@@ -93,21 +94,23 @@ class Code(str):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvFacts:
-    """What of an environment decides on the words.
+    """The facts on an environment that decide on the words.
 
     ``wrappers`` (with their arguments) make of its observations what our agents see of them.
     ``mixed``: images stand beside other numbers, in a Dict; ``boxes`` are the keys of those numbers
-    that are a Box.
+    that are a Box. ``flattened``: its observations are no Box by themselves, such as Discrete ones,
+    which become one-hot vectors.
     """
 
     images: bool
     atari: bool
     box_actions: bool
     discrete_actions: bool
-    wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    wrappers: tuple[Wrapper, ...] = ()
     masked: bool = False
     mixed: bool = False
     boxes: tuple[str, ...] = ()
+    flattened: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,7 @@ class Translation:
         noise: type and standard deviation of what explores; None: there is none
         frame_stack: frames that `VecFrameStack` stacks; 0: none
         wrappers: of each environment
-        notes: what nobody can say in SB3's words, and what to know of it
+        notes: on what has no equal in SB3's words
     """
 
     algorithm: str
@@ -137,64 +140,46 @@ class Translation:
     policy_kwargs: dict[str, Any]
     noise: tuple[str, float] | None = None
     frame_stack: int = 0
-    wrappers: tuple[tuple[str, dict[str, Any]], ...] = ()
+    wrappers: tuple[Wrapper, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
 
 def look_at(
     env: str, env_kwargs: Mapping[str, Any] | None = None, frame_stack: int = 0
 ) -> EnvFacts:
-    """Make the environment once, and return what decides on the words.
+    """Make the environment once, and return the facts on it.
 
     Raises:
         UserError: there is no such environment.
     """
     import gymnasium
     from gymnasium import spaces
-    from rltune.agents.envs.make import find_spec, is_atari, is_own, make_env, split_limit
+    from rltune.agents.envs.make import is_atari, make_env
     from rltune.agents.envs.masks import Masked
-    from rltune.agents.envs.wrappers import named, take_wrappers, wrapped
     from rltune.agents.spaces import Parts
-    from rltune.agents.user_code import factory
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
     layers: list[Any] = [seen]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
-    parts = Parts(seen.observation_space)
-    images, atari = len(parts.shape) == 3, is_atari(env)
+    parts, actions = Parts(seen.observation_space), seen.action_space
+    seen.close()  # type: ignore[no-untyped-call]
+    atari = is_atari(env)
+    plain, wrappers = _plain_env(env, env_kwargs or {}, make=not atari)
+    images = len(parts.shape) == 3
     mixed = parts.has_images and not images
     boxes: tuple[str, ...] = ()
-    wrappers: list[tuple[str, dict[str, Any]]] = []
-    kwargs = dict(env_kwargs or {})
-    around = take_wrappers(kwargs)
-    ours = [(name.replace(":", "."), arguments) for name, arguments in named(around)]
-    ours = [(name if "." in name else f"gymnasium.wrappers.{name}", a) for name, a in ours]
-    if atari:
-        wrappers = [("stable_baselines3.common.atari_wrappers.AtariWrapper", {}), *ours]
-    else:
-        if is_own(env):
-            own_kwargs, limit = split_limit(env, kwargs)
-            plain = wrapped(factory(env)(**own_kwargs), around)
-            if limit is not None:
-                wrappers.append(("gymnasium.wrappers.TimeLimit", {"max_episode_steps": limit}))
-        else:
-            find_spec(env)
-            plain = wrapped(gymnasium.make(env, **kwargs), around)
-        wrappers += ours
-        space = plain.observation_space
-        plain.close()  # type: ignore[no-untyped-call]
-        if images and len(space.shape or ()) != 3:
+    flattened = False
+    if plain is not None:
+        if images and len(plain.shape or ()) != 3:
             raise UserError("Stable-Baselines3 reads images with channels alone, unlike these.")
         if mixed:
-            boxes = _numbers_of(space, frame_stack)
-        elif not isinstance(space, spaces.Box):
+            boxes = _numbers_of(plain, frame_stack)
+        elif flattened := not isinstance(plain, spaces.Box):
             wrappers.append(_FLATTEN)
         if frame_stack > 1 and not parts.has_images:
             stack = {"stack_size": frame_stack}
             wrappers += [("gymnasium.wrappers.FrameStackObservation", stack), _FLATTEN]
-    actions = seen.action_space
-    seen.close()  # type: ignore[no-untyped-call]
     return EnvFacts(
         images=images,
         atari=atari,
@@ -204,7 +189,40 @@ def look_at(
         masked=any(isinstance(layer, Masked) for layer in layers),
         mixed=mixed,
         boxes=boxes,
+        flattened=flattened,
     )
+
+
+def _plain_env(
+    env: str, env_kwargs: Mapping[str, Any], *, make: bool
+) -> tuple[gymnasium.Space[Any] | None, list[Wrapper]]:
+    """Return the observation space of an environment itself, and the wrappers around it.
+
+    An Atari game isn't made: SB3 has a wrapper that shows it as ours is shown.
+    """
+    import gymnasium
+    from rltune.agents.envs.make import find_spec, is_own, split_limit
+    from rltune.agents.envs.wrappers import named, take_wrappers, wrapped
+    from rltune.agents.user_code import factory
+
+    kwargs = dict(env_kwargs)
+    around = take_wrappers(kwargs)
+    ours = [(name.replace(":", "."), arguments) for name, arguments in named(around)]
+    ours = [(name if "." in name else f"gymnasium.wrappers.{name}", a) for name, a in ours]
+    if not make:
+        return None, [("stable_baselines3.common.atari_wrappers.AtariWrapper", {}), *ours]
+    limits: list[Wrapper] = []
+    if is_own(env):
+        own_kwargs, limit = split_limit(env, kwargs)
+        plain = wrapped(factory(env)(**own_kwargs), around)
+        if limit is not None:
+            limits.append(("gymnasium.wrappers.TimeLimit", {"max_episode_steps": limit}))
+    else:
+        find_spec(env)
+        plain = wrapped(gymnasium.make(env, **kwargs), around)
+    space = plain.observation_space
+    plain.close()  # type: ignore[no-untyped-call]
+    return space, [*limits, *ours]
 
 
 def _numbers_of(space: gymnasium.Space[Any], frame_stack: int) -> tuple[str, ...]:
@@ -222,7 +240,7 @@ def _numbers_of(space: gymnasium.Space[Any], frame_stack: int) -> tuple[str, ...
             "Stable-Baselines3 reads images beside numbers in a flat Dict alone, unlike these."
         )
     boxes = {name: part for name, part in parts.items() if isinstance(part, spaces.Box)}
-    pictures = {name for name, one in boxes.items() if image_layout(one.shape, one.dtype)}
+    pictures = {name for name, box in boxes.items() if image_layout(box.shape, box.dtype)}
     if any(len(boxes[name].shape) != 3 for name in pictures):
         raise UserError("Stable-Baselines3 reads images with channels alone, unlike these.")
     if frame_stack > 1 and len(boxes) < len(parts):
@@ -298,7 +316,7 @@ def _check(agent: str, config: Mapping[str, Any], env: EnvFacts) -> None:
 
 
 def _arguments(agent: str, config: Mapping[str, Any], env: EnvFacts) -> dict[str, Any]:
-    """Return what the class is called with, the policy, its network and the noise aside."""
+    """Return the arguments of the class, without policy, network and noise."""
     found = {name: config[name] for name in _SAME[agent]}
     if agent in _ON_POLICY or agent == "sac":
         found["use_sde"] = bool(config["use_sde"]) and env.box_actions

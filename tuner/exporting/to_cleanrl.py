@@ -1,7 +1,7 @@
-"""A training as the command line of a script of CleanRL (vwxyzjn/cleanrl, state of April 2026).
+"""Exports for CleanRL (vwxyzjn/cleanrl, state of April 2026): the command line of a script.
 
-The scripts have fixed networks and optimizers, and no switch for much else; what of a configuration
-they cannot be told stands in comments above the command, value by value.
+The scripts have fixed networks and optimizers, and no switch for much else; values of a
+configuration that they cannot be told stand in comments above the command.
 """
 
 from __future__ import annotations
@@ -105,6 +105,11 @@ def as_cleanrl(found: Exportable) -> str:
 def _script(agent: str, env: EnvFacts) -> str:
     if env.images or env.mixed:
         raise UserError("of CleanRL, only the scripts for vectors are known here, not for images.")
+    if env.flattened:
+        raise UserError(
+            "CleanRL's scripts read observations of a Box alone, and these have to be made vectors "
+            "first; --to sb3 and --to rllib do that."
+        )
     if agent == "ppo" and env.box_actions:
         return "ppo_continuous_action.py"
     if agent in ("ppo", "dqn") and not env.discrete_actions:

@@ -1,4 +1,4 @@
-"""A training as a script for RLlib: its own algorithms as they were, ours in its words.
+"""Exports for RLlib: a script, its own algorithms as they were, ours in its words.
 
 RLlib's PPO, DQN and SAC differ from ours in more than their hyperparameters; what RLlib has no
 equal for is refused while it is switched on, and what it does in its own way is said in comments.
@@ -18,7 +18,9 @@ from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
-from rltune.backends.names import RLLIB
+from rltune.backends.registry import backend_of
+from rltune.backends.rllib.backend import RLlibBackend
+from rltune.backends.rllib.config import algorithm_name
 from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import Code, EnvFacts, look_at
 from rltune.exporting.to_sb3 import check_known, python
@@ -74,9 +76,11 @@ def as_rllib(found: Exportable) -> str:
     remarks = [f"{name} {value} is not in it" for name, value in spec.controls.items()]
     if any(name.startswith(WRAPPER) for name in spec.env_kwargs):
         raise UserError("the script makes environments without wrappers; --to sb3 has them.")
-    if spec.agent.startswith(RLLIB):
-        algorithm = spec.agent.removeprefix(RLLIB)
-        sections, reward_gamma = _as_it_is(spec), None
+    reward_gamma = None
+    if isinstance(backend_of(spec.agent), RLlibBackend):
+        algorithm = algorithm_name(spec.agent)
+        sections = _as_it_is(spec)
+        env = look_at(spec.env, spec.env_kwargs)
     else:
         check_known(spec)
         if spec.agent not in AGENTS:
@@ -85,10 +89,11 @@ def as_rllib(found: Exportable) -> str:
         algorithm = spec.agent.upper()
         sections = _translated(spec, env)
         remarks += _remarks(spec.agent, spec.config, env)
-        reward_gamma = spec.config["gamma"] if spec.config["normalize_rewards"] else None
-        if reward_gamma is not None:
+        if spec.config["normalize_rewards"]:
+            reward_gamma = spec.config["gamma"]
             remarks.append("the returns that it prints are of normalised rewards")
-    return commented([*found.header, *remarks]) + _script(spec, algorithm, sections, reward_gamma)
+    wrappers = _wrappers(spec, env, reward_gamma)
+    return commented([*found.header, *remarks]) + _script(spec, algorithm, sections, wrappers)
 
 
 # --------------------------------------------------------------------------------- RLlib's own runs
@@ -103,14 +108,14 @@ def _as_it_is(spec: TrainSpec) -> Sections:
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
     from rltune.backends.rllib.config import defaults
 
-    config = defaults(spec.agent.removeprefix(RLLIB))
+    config = defaults(algorithm_name(spec.agent))
     model = {field.name for field in dataclasses.fields(DefaultModelConfig)}
     sections: Sections = {"env_runners": {"num_env_runners": 0}, "rl_module": {}, "training": {}}
     for name, value in spec.config.items():
         if name in model:
             sections["rl_module"][name] = value
             continue
-        method = next((one for one in _METHODS if _takes(config, one, name)), None)
+        method = next((method for method in _METHODS if _takes(config, method, name)), None)
         if method is None:
             raise UserError(f"--to rllib can't say {name}, which is rltune's own; --to rltune can.")
         value = None if name == "grad_clip" and not value else value
@@ -121,9 +126,9 @@ def _as_it_is(spec: TrainSpec) -> Sections:
 
 
 def _takes(config: object, method: str, name: str) -> bool:
-    """Return whether a method of a configuration, its own or inherited, has a parameter."""
-    kinds = [vars(kind).get(method) for kind in type(config).__mro__]
-    return any(name in inspect.signature(one).parameters for one in kinds if one is not None)
+    """Whether a method of a configuration, its own or inherited, has a parameter."""
+    found = [vars(kind).get(method) for kind in type(config).__mro__]
+    return any(name in inspect.signature(m).parameters for m in found if m is not None)
 
 
 # -------------------------------------------------------------------------------------------- ours
@@ -134,8 +139,10 @@ def _translated(spec: TrainSpec, env: EnvFacts) -> Sections:
     if missing := _without_equal(agent, config, env):
         shown = ", ".join(f"{name} ({config[name]} here)"[:60] for name in missing)
         raise UserError(f"RLlib's {agent.upper()} has no equal for {shown}.")
-    if env.images or env.mixed or env.masked:
-        raise UserError("--to rllib is for environments with vectors, and without action masks.")
+    if env.images or env.mixed:
+        raise UserError("--to rllib is for environments with vectors, not with images.")
+    if env.masked:
+        raise UserError("--to rllib knows no action masks, and this environment offers them.")
     if agent == "sac" and not env.box_actions:
         raise UserError("--to rllib knows SAC for Box actions alone.")
     runners: dict[str, Any] = {"num_env_runners": 0, "num_envs_per_env_runner": config["n_envs"]}
@@ -295,66 +302,81 @@ def _remarks(agent: str, config: Config, env: EnvFacts) -> list[str]:
 # ------------------------------------------------------------------------------------------ script
 
 
-def _script(spec: TrainSpec, algorithm: str, sections: Sections, gamma: float | None) -> str:
-    folder = _folder(algorithm)
-    values = {name: arguments for name, arguments in sections.items() if arguments}
-    imports = [f"from {folder} import {algorithm}Config"]
+_TRAINING = """\
+if __name__ == "__main__":
+    algorithm = config.build_algo()
+    steps = 0
+    while steps < TIMESTEPS:
+        result = algorithm.train()
+        steps = result["num_env_steps_sampled_lifetime"]
+        print(int(steps), result["env_runners"].get("episode_return_mean"))
+    print(algorithm.save_to_path())
+    algorithm.stop()
+"""
+
+
+def _script(spec: TrainSpec, algorithm: str, sections: Sections, wrappers: list[str]) -> str:
+    """Return the script; ``wrappers``: expressions that make another environment of ``env``."""
+    own = is_own(spec.env)
+    makes_env = own or bool(wrappers)
+    lines = [
+        *_imports(spec, algorithm, sections, wrappers),
+        "",
+        f"TIMESTEPS = {spec.total_timesteps:_}",
+        f"SEED = {spec.seed}",
+        "",
+        *(_env_function(spec, wrappers) if makes_env else []),
+        "config = (",
+        f"    {algorithm}Config()",
+        *_calls(_completed(spec, sections, "env" if makes_env else spec.env)),
+        ")",
+        "",
+        _TRAINING,
+    ]
+    return "\n".join(lines)
+
+
+def _imports(spec: TrainSpec, algorithm: str, sections: Sections, wrappers: list[str]) -> list[str]:
+    imports = [f"from {_folder(algorithm)} import {algorithm}Config"]
     if "env_to_module_connector" in sections.get("env_runners", {}):
         imports.append(_IMPORTS["env_to_module_connector"])
-    own = is_own(spec.env)
-    lines: list[str] = []
-    if own or gamma is not None:
+    if is_own(spec.env) or wrappers:
         imports = ["import gymnasium", *imports, "from ray.tune.registry import register_env"]
-        if own:
-            module, _, name = spec.env.partition(":")
-            imports.append(f"from {module} import {name}")
-        lines = _env_function(spec, gamma)
-    environment: dict[str, Any] = {"env": "env" if lines else spec.env}
-    kwargs = split_limit(spec.env, spec.env_kwargs)[0] if own else spec.env_kwargs
-    environment |= {"env_config": kwargs} if kwargs else {}
+    if any("np." in wrapper for wrapper in wrappers):
+        imports.insert(1, "import numpy as np")
+    if is_own(spec.env):
+        module, _, name = spec.env.partition(":")
+        imports.append(f"from {module} import {name}")
+    return imports
+
+
+def _completed(spec: TrainSpec, sections: Sections, env: str) -> Sections:
+    """Return the arguments of all methods, in the order of their calls."""
+    values = {name: arguments for name, arguments in sections.items() if arguments}
+    kwargs = split_limit(spec.env, spec.env_kwargs)[0] if is_own(spec.env) else spec.env_kwargs
+    environment = {"env": env, **({"env_config": kwargs} if kwargs else {})}
     values = {"environment": {**environment, **values.pop("environment", {})}, **values}
     values["learners"] = {"num_learners": 0, **values.get("learners", {})}
     if "rl_module" in values:
         values["rl_module"] = {"model_config": values["rl_module"]}
     # An iteration is a second long, so that the last one does not go far beyond the budget.
     shortest = {"min_time_s_per_iteration": 1, "min_sample_timesteps_per_iteration": 0}
-    values["reporting"] = shortest
-    values["debugging"] = {"seed": Code("SEED")}
-    chain = []
+    return {**values, "reporting": shortest, "debugging": {"seed": Code("SEED")}}
+
+
+def _calls(values: Sections) -> list[str]:
+    """Return the calls of methods, one behind the other."""
+    lines = []
     for method, arguments in values.items():
         if method == "environment":
-            first = python(arguments.pop("env"))
-            rest = [f"{name}={_literal(value)}" for name, value in arguments.items()]
-            chain.append(f"    .environment({', '.join([first, *rest])})")
+            first = python(arguments["env"])
+            rest = [f"{n}={_literal(value)}" for n, value in arguments.items() if n != "env"]
+            lines.append(f"    .environment({', '.join([first, *rest])})")
             continue
-        chain.append(f"    .{method}(")
-        chain += [f"        {name}={_literal(value)}," for name, value in arguments.items()]
-        chain.append("    )")
-    return "\n".join(
-        [
-            *imports,
-            "",
-            f"TIMESTEPS = {spec.total_timesteps:_}",
-            f"SEED = {spec.seed}",
-            "",
-            *lines,
-            "config = (",
-            f"    {algorithm}Config()",
-            *chain,
-            ")",
-            "",
-            'if __name__ == "__main__":',
-            "    algorithm = config.build_algo()",
-            "    steps = 0",
-            "    while steps < TIMESTEPS:",
-            "        result = algorithm.train()",
-            '        steps = result["num_env_steps_sampled_lifetime"]',
-            '        print(int(steps), result["env_runners"].get("episode_return_mean"))',
-            "    print(algorithm.save_to_path())",
-            "    algorithm.stop()",
-            "",
-        ]
-    )
+        lines.append(f"    .{method}(")
+        lines += [f"        {name}={_literal(value)}," for name, value in arguments.items()]
+        lines.append("    )")
+    return lines
 
 
 def _folder(algorithm: str) -> str:
@@ -365,17 +387,26 @@ def _folder(algorithm: str) -> str:
     return module.rpartition(".")[0]  # the package has it, too
 
 
-def _env_function(spec: TrainSpec, gamma: float | None) -> list[str]:
+def _wrappers(spec: TrainSpec, env: EnvFacts, gamma: float | None) -> list[str]:
+    """Return the wrappers of each environment as expressions; ``gamma``: of normalised rewards."""
+    found = []
+    if is_own(spec.env) and (limit := split_limit(spec.env, spec.env_kwargs)[1]) is not None:
+        found.append(f"TimeLimit(env, {limit})")
+    if env.flattened:  # one-hot where it is Discrete, as our agents see it
+        found += ["FlattenObservation(env)", "DtypeObservation(env, np.float32)"]
+    if gamma is not None:
+        found.append(f"NormalizeReward(env, gamma={gamma!r})")
+        clip = "lambda reward: max(-10.0, min(10.0, float(reward)))"
+        found.append(f"TransformReward(env, {clip})")
+    return found
+
+
+def _env_function(spec: TrainSpec, wrappers: list[str]) -> list[str]:
     made = f"gymnasium.make({python(spec.env)}, **settings)"
     if is_own(spec.env):
         made = f"{spec.env.partition(':')[2]}(**settings)"
     lines = ["", "def make_env(settings):", f"    env = {made}"]
-    if is_own(spec.env) and (limit := split_limit(spec.env, spec.env_kwargs)[1]) is not None:
-        lines.append(f"    env = gymnasium.wrappers.TimeLimit(env, {limit})")
-    if gamma is not None:
-        lines.append(f"    env = gymnasium.wrappers.NormalizeReward(env, gamma={gamma!r})")
-        clip = "lambda reward: max(-10.0, min(10.0, float(reward)))"
-        lines.append(f"    env = gymnasium.wrappers.TransformReward(env, {clip})")
+    lines += [f"    env = gymnasium.wrappers.{wrapper}" for wrapper in wrappers]
     return [*lines, "    return env", "", "", 'register_env("env", make_env)', ""]
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.agents.config import config_dict, make_config
-from rltune.backends.names import is_own
-from rltune.backends.registry import config_class
+from rltune.backends.registry import config_class, is_own
 from rltune.exporting.exportable import commented
 from rltune.runs.train_spec import TrainSpec, retrain_command
 from rltune.space.recipes import KEYS
@@ -49,7 +48,7 @@ def as_command(found: Exportable) -> str:
 
 
 def as_yaml(found: Exportable) -> str:
-    """Return what `rltune train --config` reads, and the `start` of a search space."""
+    """Return the YAML that `rltune train --config` and the `start` of a search space read."""
     text: str = yaml.safe_dump(_words(found.spec), sort_keys=False, allow_unicode=True, width=100)
     return commented(found.header) + text
 

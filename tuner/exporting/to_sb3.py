@@ -1,4 +1,4 @@
-"""A training in the words of rl-zoo3 (YAML) and of Stable-Baselines3 (a script)."""
+"""Exports for rl-zoo3 (YAML) and Stable-Baselines3 (a script)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.runs.train_spec import TrainSpec
 
-Wrapper = tuple[str, dict[str, Any]]
-
 
 def check_known(spec: TrainSpec) -> None:
-    """Raise for agents and environments that nobody but rltune and their author knows."""
+    """Raise `UserError` for agents and environments that only rltune or their author has."""
     if is_own(spec.agent):
         raise UserError(f"others don't know an agent of your own, such as {spec.agent!r}.")
     if not is_own(spec.env) and str(find_spec(spec.env).entry_point).startswith("rltune."):
@@ -47,7 +45,7 @@ def _is_atari(words: Translation) -> bool:
 
 
 def _remarks(found: Exportable, words: Translation) -> list[str]:
-    """What a reader must know beside where it comes from."""
+    """Return remarks on the translation, as lines of a comment."""
     remarks = list(words.notes)
     if found.spec.controls:
         said = ", ".join(f"{name} {value}" for name, value in found.spec.controls.items())
@@ -242,7 +240,7 @@ def _schedule(text: str) -> str:
 def python(value: Any) -> str:
     """Return a value as Python; dicts as calls of dict, since that is how rl-zoo3 writes them."""
     if isinstance(value, dict):
-        return f"dict({', '.join(f'{name}={python(one)}' for name, one in value.items())})"
+        return f"dict({', '.join(f'{name}={python(part)}' for name, part in value.items())})"
     if is_schedule(value):
         return _schedule(value)
     if isinstance(value, str) and not isinstance(value, Code):

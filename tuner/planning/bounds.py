@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltune.agents.envs.suite import environments, shares
-from rltune.backends.names import RLLIB, is_own
+from rltune.backends.registry import backend_of
 from rltune.schedulers.registry import rungs_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def most_env_steps(spec: SearchSpec, space: Space, starts: Sequence[Start]) -> i
 
 def may_exceed(spec: SearchSpec) -> bool:
     """Whether a training may go beyond its budget by what is left of its last rollout."""
-    return spec.agent.startswith(RLLIB) or is_own(spec.agent)
+    return backend_of(spec.agent).may_exceed(spec.agent)
 
 
 def _longest(spec: SearchSpec, n_envs: int) -> int:

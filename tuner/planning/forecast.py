@@ -23,9 +23,8 @@ from rltune.planning.bounds import most_env_steps
 from rltune.planning.measure import CostMeter, MeasuredCost, Measurement
 from rltune.samplers.cost_model import CostModel
 from rltune.schedulers.base import NoScheduler
-from rltune.schedulers.options import POPULATIONS
-from rltune.schedulers.registry import make_scheduler, rungs_of
-from rltune.schedulers.resource import Clock
+from rltune.schedulers.registry import is_population, make_scheduler, rungs_of
+from rltune.schedulers.resource import Resource
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
@@ -316,8 +315,8 @@ class _Plays:
         """Return env_steps, wall and cpu seconds, and re-trainings of one search."""
         spec, n_starts = self.spec, min(len(self.own), trials)
         options = (spec.scheduler, spec.budget, spec.scheduler_options)
-        scheduler = NoScheduler() if spec.scheduler in POPULATIONS else make_scheduler(*options)
-        plan, clock = spec.seed_plan(rungs_of(spec)), Clock.of(spec)
+        scheduler = NoScheduler() if is_population(spec.scheduler) else make_scheduler(*options)
+        plan, clock = spec.seed_plan(rungs_of(spec)), Resource.of(spec)
         drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
         full = np.concatenate([self.own[:n_starts], drawn])
         quality = rng.normal(size=trials)
@@ -331,7 +330,7 @@ class _Plays:
                 error = NOISE / n_seeds[i] ** 0.5
                 score = float(quality[trial] + error * rng.normal())
                 known = error if plan.most > 1 else 0.0
-                at = clock.place(full[trial, i, 0]) if clock.seconds else point
+                at = clock.after(full[trial, i, 0]) if clock.seconds else point
                 if scheduler.decide(trial, at, score, known) == "stop" and point < spec.budget:
                     last[trial] = i
                     break

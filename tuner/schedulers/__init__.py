@@ -1,1 +1,1 @@
-"""Schedulers: whether a trial goes on."""
+"""Schedulers: early stopping of trials, and population based training."""

@@ -1,10 +1,20 @@
-"""The protocol `Scheduler`, what it reports, and the scheduler that stops nothing."""
+"""Schedulers: the base class, what it reports, and the scheduler that stops no trial."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rltune.schedulers.options import Option, check_options
+
+if TYPE_CHECKING:
+    from rltune.objectives.goals import FurtherObjectives
+    from rltune.runs.search_spec import SearchSpec
+    from rltune.space.space import Space
+    from rltune.study.study import SearchStudy
 
 Reports = Mapping[int, Mapping[int, float]]  # trial -> {env_steps: value}
 
@@ -17,7 +27,7 @@ class Rung:
         budget: of the rung, in env_steps
         entered: trials that reached it with a value
         stopped: trials that were stopped there
-        cutoff: value that a trial needs to go on; None while no one is stopped there
+        cutoff: value that a trial needs to go on; None while no trial is stopped there
         seconds: after which trials are compared; None where env_steps count
     """
 
@@ -30,14 +40,14 @@ class Rung:
 
 @dataclass(frozen=True)
 class Place:
-    """How a trial stands at a rung, among those that have reached it so far.
+    """A trial's place at a rung, among those that have reached it so far.
 
     Attributes:
         rung: its budget, in env_steps
         value: with which the trial entered it
         rank: of the value, 1 is the best; None where there is no order
         entered: trials that reached the rung with a value
-        cutoff: value that a trial needs to go on; None while no one is stopped there
+        cutoff: value that a trial needs to go on; None while no trial is stopped there
         seconds: after which trials are compared; None where env_steps count
     """
 
@@ -50,12 +60,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """A part of a trial that is trained by itself.
 
     Attributes:
         since: env_steps from which it goes on, with what is in the trial's checkpoint then
-        until: env_steps at which it pauses, or the full budget
+        until: env_steps at which it pauses, or the whole budget
         config: that it is trained with
     """
 
@@ -64,13 +74,118 @@ class Stretch:
     config: dict[str, Any]
 
 
-class Scheduler(Protocol):
-    """What the driver asks about a running trial.
+@dataclass(frozen=True, kw_only=True)
+class Population:
+    """The running search that a population is trained in.
 
-    A trial runs in one go, or in stretches: where one ends, the trial waits, and when all of the
-    search wait or have ended, they go on with the next one.
+    Attributes:
+        spec: the search's
+        space: what is searched
+        config_class: of the agent's configurations
+        study: with the members, one a trial
+        checkpoint: trial -> the file of its checkpoint
     """
 
+    spec: SearchSpec
+    space: Space
+    config_class: type[Any]
+    study: SearchStudy
+    checkpoint: Callable[[int], Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """All that a scheduler is made from.
+
+    Attributes:
+        budget: env_steps of a whole trial
+        options: the value of each option that the scheduler declares
+        direction: "maximize" or "minimize"
+        others: the further objectives; None, or without goals, where there is one objective
+        population: the running search; None for replays and forecasts, which train nothing
+    """
+
+    budget: int
+    options: Mapping[str, Any]
+    direction: str = "maximize"
+    others: FurtherObjectives | None = None
+    population: Population | None = None
+
+    @property
+    def has_several_objectives(self) -> bool:
+        """Whether there are further objectives."""
+        return self.others is not None and bool(self.others.goals)
+
+
+class Scheduler(ABC):
+    """Decides whether a running trial goes on. Pure Python, no Ray.
+
+    A new one is a subclass in a file of its own, and a line in `registry.py`.
+
+    A trial runs in one go, or in segments: where one ends, the trial waits, and when all of the
+    search wait or have ended, they go on with the next one.
+
+    Attributes:
+        name: as in ``--scheduler NAME``
+        options: those of ``--scheduler-options``
+        is_population: whether trials run in segments, all side by side, each on one seed; their
+            number is that of the population then
+        several_objectives: whether it can compare trials by several objectives
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[Mapping[str, Option]] = {}
+    is_population: ClassVar[bool] = False
+    several_objectives: ClassVar[bool] = False
+
+    # ------------------------------------------------------------------------- before the search
+
+    @classmethod
+    def create(cls, setup: Setup) -> Scheduler:
+        """Return the scheduler of a search.
+
+        Raises:
+            UserError: it can't be made so.
+        """
+        return cls()
+
+    @classmethod
+    def checked(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of all options, defaults filled in.
+
+        Raises:
+            UserError: an unknown option, or one out of its range.
+        """
+        return check_options(cls.name, cls.options, options)
+
+    @classmethod
+    def rungs_of(cls, spec: SearchSpec) -> list[int]:
+        """Return the env_steps at which trials of a search are compared, the budget last.
+
+        Raises:
+            UserError: a wrong option.
+        """
+        setup = Setup(budget=spec.budget, options=cls.checked(spec.scheduler_options))
+        return [rung.budget for rung in cls.create(setup).table()]
+
+    @classmethod
+    def check(cls, spec: SearchSpec, space: Space, config_class: type[Any], n_starts: int) -> None:
+        """Find the mistakes in a search that would show up only after a while.
+
+        Args:
+            spec: the search's
+            space: what is searched
+            config_class: of the agent's configurations
+            n_starts: trials that are points of comparison
+
+        Raises:
+            UserError: there is a mistake.
+        """
+        return
+
+    # ------------------------------------------------------------------------- while it runs
+
+    @abstractmethod
     def decide(
         self,
         trial: int,
@@ -81,36 +196,53 @@ class Scheduler(Protocol):
     ) -> str:
         """Return "continue" or "stop".
 
-        ``standard_error`` says how far the value may be off by the luck of its seeds; ``training``
-        is the mean return of the latest training episodes, which decides between equal values.
+        Args:
+            trial: its number
+            env_steps: that it has had, or what stands for them (`resource.py`)
+            value: its objective there; None: it has none
+            standard_error: how far the value may be off by the luck of its seeds
+            training: the mean return of the latest training episodes, which decides between equal
+                values
         """
 
-    def stretch(self, trial: int) -> Stretch | None:
-        """Return what of a trial is to be trained now; None: all of it."""
+    def segment(self, trial: int) -> Segment | None:
+        """Return the part of a trial that is to be trained now; None: all of it."""
         return None
 
-    def next_stretches(self) -> None:
-        """All trials wait or have ended: decide on what those that wait go on with."""
+    def next_segments(self) -> None:
+        """Decide on what the trials that wait go on with: all wait or have ended."""
         return
 
     def reason(self, trial: int) -> str:
-        """Return why the trial was stopped; empty when it was not."""
+        """Return the reason why the trial was stopped; empty when it was not."""
+        return ""
 
     def restore(
         self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
     ) -> None:
-        """Start over from what the study knows; ``training`` as in `decide`, where it is known."""
+        """Start over from what the study knows, forgetting all else.
+
+        Args:
+            reports: trial -> {env_steps: value}
+            stopped: trials that were stopped
+            training: trial -> {env_steps: mean return of training episodes}, where it is known
+        """
+        return
 
     def table(self) -> list[Rung]:
         """Return the rungs, smallest budget first."""
+        return []
 
     def places(self, trial: int) -> list[Place]:
-        """Return how a trial stands at the rungs that it has reached, smallest budget first."""
+        """Return the places of a trial at the rungs that it has reached, smallest budget first."""
         return []
 
 
 class NoScheduler(Scheduler):
-    """Lets every trial run its full budget."""
+    """Lets every trial run its whole budget."""
+
+    name = "none"
+    several_objectives = True
 
     def decide(
         self,
@@ -122,16 +254,3 @@ class NoScheduler(Scheduler):
     ) -> str:
         """Return "continue"."""
         return "continue"
-
-    def reason(self, trial: int) -> str:
-        """Return an empty text: no one is stopped."""
-        return ""
-
-    def restore(
-        self, reports: Reports, stopped: Iterable[int] = (), training: Reports | None = None
-    ) -> None:
-        """Nothing to restore."""
-
-    def table(self) -> list[Rung]:
-        """There are no rungs."""
-        return []

@@ -1,4 +1,4 @@
-"""Explorers: how a member of a population gets other hyperparameters."""
+"""Exploration in population based training: how members get other hyperparameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHIFT = 0.1
 
 
 @dataclass(frozen=True)
-class Member:
+class PopulationMember:
     """A member of the population at a pause.
 
     Attributes:
@@ -39,16 +39,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Observation:
-    """What training with a configuration from one pause to the next has brought.
+    """The gain of a training with a configuration, from one pause to the next.
 
     Attributes:
-        stretch: how many pauses there were before
+        segment: how many pauses there were before
         config: that it had
         before: the objective at the beginning
         gain: what was added to it; None: the training failed
     """
 
-    stretch: int
+    segment: int
     config: dict[str, Any]
     before: float
     gain: float | None
@@ -69,10 +69,10 @@ class Explorer:
     def __init__(self, space: Space, known: Mapping[str, Hyperparameter], resample: float) -> None:
         self.space = space
         self.resample = resample
-        self.kept = {name for name, one in known.items() if not one.mutable}
+        self.kept = {name for name, parameter in known.items() if not parameter.mutable}
         self.mutable = [name for name in space.dimensions if name not in self.kept]
         if not self.mutable:
-            some = [n for n, one in known.items() if one.mutable and one.low is not None]
+            some = [n for n, p in known.items() if p.mutable and p.low is not None]
             raise UserError(
                 f"pbt and pb2 change hyperparameters while an agent trains, and of this space "
                 f"({', '.join(space.dimensions)}) none can change then; search another one, such "
@@ -82,12 +82,14 @@ class Explorer:
     def learn(self, observations: Sequence[Observation]) -> None:
         """Take in what is known at a pause, before its changes are asked for."""
 
-    def explore(self, parent: Member, stretch: int, rng: np.random.Generator) -> dict[str, Any]:
+    def explore(
+        self, parent: PopulationMember, segment: int, rng: np.random.Generator
+    ) -> dict[str, Any]:
         """Return the parent's configuration, changed: every mutable dimension a little, or anew.
 
         Args:
             parent: where the weights come from
-            stretch: how many pauses there were, this one included
+            segment: how many pauses there were, this one included
             rng: all chance comes from it
         """
         return self.changed(

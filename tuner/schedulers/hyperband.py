@@ -1,4 +1,4 @@
-"""Hyperband: ASHA in several brackets, each with rungs of its own."""
+"""Hyperband: asynchronous halvings in several brackets, each with rungs of its own."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltune.schedulers.asha import ASHA
 from rltune.schedulers.base import Rung, Scheduler
+from rltune.schedulers.halving import OPTIONS, Halving, default_rungs
 
 if TYPE_CHECKING:
-    from rltune.schedulers.base import Place, Reports
+    from rltune.schedulers.base import Place, Reports, Setup
 
 
 class Hyperband(Scheduler):
     """Halvings side by side, each with a smallest rung of its own, the last without any.
 
     Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (JMLR 2018,
-    arXiv:1603.06560), with asynchronous halvings. It is a hedge: where curves cross late, those who
-    are not judged early find it. A trial's number decides on its bracket, so nothing has to be
+    arXiv:1603.06560), with asynchronous halvings. It is a hedge: where curves cross late, trials
+    that are not judged early find it. A trial's number decides on its bracket, so nothing has to be
     kept for a resume.
 
     Args:
         rungs: of the bracket that begins first; the others leave out its smallest ones
-        reduction_factor, min_population, direction, margin, seconds: of each bracket, as in `ASHA`
+        reduction_factor, min_population, direction, margin, seconds: of each, as in `Halving`
     """
+
+    name = "hyperband"
+    options = OPTIONS
 
     def __init__(
         self,
@@ -37,14 +40,27 @@ class Hyperband(Scheduler):
     ) -> None:
         n = len(rungs)
         self.brackets = [
-            ASHA(rungs[first:], reduction_factor, min_population, direction, margin, seconds)
+            Halving(rungs[first:], reduction_factor, min_population, direction, margin, seconds)
             for first in range(n)
         ]
         # As many trials as give each bracket about the same budget.
         trials = [math.ceil(n / (n - b) * reduction_factor ** (n - 1 - b)) for b in range(n)]
         self._ends = [sum(trials[: b + 1]) / sum(trials) for b in range(n)]
 
-    def bracket_of(self, trial: int) -> ASHA:
+    @classmethod
+    def create(cls, setup: Setup) -> Hyperband:
+        """Return the scheduler of a search."""
+        options = setup.options
+        return cls(
+            default_rungs(setup.budget, options["reduction_factor"], options["n_rungs"]),
+            options["reduction_factor"],
+            options["min_population"],
+            setup.direction,
+            options["margin"],
+            options["seconds"],
+        )
+
+    def bracket_of(self, trial: int) -> Halving:
         """Return the bracket of a trial; those of neighbours are spread evenly."""
         place = (0.5 + trial * (5**0.5 - 1) / 2) % 1.0
         return next(b for b, end in zip(self.brackets, self._ends, strict=True) if place < end)
@@ -61,7 +77,7 @@ class Hyperband(Scheduler):
         return self.bracket_of(trial).decide(trial, env_steps, value, standard_error, training)
 
     def reason(self, trial: int) -> str:
-        """Return why the trial was stopped; empty when it was not."""
+        """Return the reason why the trial was stopped; empty when it was not."""
         return self.bracket_of(trial).reason(trial)
 
     def restore(
@@ -74,7 +90,7 @@ class Hyperband(Scheduler):
             bracket.restore(mine, [t for t in ended if self.bracket_of(t) is bracket], training)
 
     def places(self, trial: int) -> list[Place]:
-        """Return how a trial stands at the rungs of its bracket, smallest budget first."""
+        """Return the places of a trial at the rungs of its bracket, smallest budget first."""
         return self.bracket_of(trial).places(trial)
 
     def table(self) -> list[Rung]:

@@ -1,112 +1,70 @@
-"""Options of schedulers: their names, defaults and ranges."""
+"""Options of schedulers: defaults, ranges, and their check."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from rltune.agents.errors import UserError, unknown
 
-if TYPE_CHECKING:
-    from rltune.runs.search_spec import SearchSpec
 
-POPULATIONS = ("pbt", "pb2")
-DEFAULT_POPULATION = 8
+@dataclass(frozen=True)
+class Option:
+    """An option of a scheduler.
+
+    Attributes:
+        default: its value where none is given; None: the scheduler's own choice
+        low, high: its range, both included; infinity itself is never allowed
+        whole: whether it has to be a whole number
+    """
+
+    default: float | None
+    low: float
+    high: float = math.inf
+    whole: bool = False
+
+    def allows(self, value: object) -> bool:
+        """Whether a value is in the range, and whole where that is needed."""
+        return (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+            and not math.isinf(value)
+            and (not self.whole or value == int(value))
+        )
+
+    @property
+    def limits(self) -> str:
+        """Its range in words: "a number between 0.01 and 0.5"."""
+        kind = "a whole number" if self.whole else "a number"
+        if math.isinf(self.high):
+            return f"{kind} of at least {self.low:g}"
+        return f"{kind} between {self.low:g} and {self.high:g}"
 
 
-_COMMON: dict[str, float | None] = {"min_population": 5, "margin": 1, "seconds": None}
-_HALVING: dict[str, float | None] = {"reduction_factor": 3, "n_rungs": 3, **_COMMON}
-# Every option and its default. None: see `options.members`, `options.pauses` and `resource.py`.
-OPTIONS: dict[str, dict[str, float | None]] = {
-    "asha": _HALVING,
-    "hyperband": _HALVING,
-    "median": {"n_rungs": 10, **_COMMON},
-    "pbt": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
-    "pb2": {"population_size": None, "interval": None, "quantile": 0.25, "resample": 0.25},
-    "none": {},
-}
-FOR_SEVERAL = ("asha", "none")  # those that know several objectives
-# Lowest and highest value, and whether it has to be a whole number.
-_RANGES = {
-    "reduction_factor": (1.1, math.inf, False),
-    "n_rungs": (1, math.inf, True),
-    "min_population": (1, math.inf, True),
-    "margin": (0, math.inf, False),
-    "seconds": (0.001, math.inf, False),
-    "population_size": (2, math.inf, True),
-    "interval": (1, math.inf, True),
-    "quantile": (0.01, 0.5, False),
-    "resample": (0, 1, False),
-}
+def check_options(
+    name: str, known: Mapping[str, Option], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of all options of a scheduler, defaults filled in.
 
-
-def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of the scheduler, defaults filled in.
+    Args:
+        name: of the scheduler, for messages
+        known: the options that it has
+        options: what was given
 
     Raises:
-        UserError: unknown name or option, or an option out of its range.
+        UserError: an unknown option, or one out of its range.
     """
-    if name not in OPTIONS:
-        raise unknown("scheduler", name, OPTIONS)
-    values: dict[str, Any] = dict(OPTIONS[name])
+    values: dict[str, Any] = {option: about.default for option, about in known.items()}
     for option, value in options.items():
-        if option not in values:
-            if not values:
-                raise UserError(f"scheduler {name!r} has no options; remove {option!r}")
-            raise unknown(f"option of scheduler {name!r}", option, values)
-        lowest, highest, whole = _RANGES[option]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not lowest <= value <= highest
-            or math.isinf(value)
-            or (whole and value != int(value))
-        ):
-            kind = "a whole number" if whole else "a number"
-            limits = f"of at least {lowest:g}"
-            if not math.isinf(highest):
-                limits = f"between {lowest:g} and {highest:g}"
-            raise UserError(f"scheduler {name!r}: {option} must be {kind} {limits}; got {value!r}")
-        values[option] = int(value) if whole else float(value)
+        if not known:
+            raise UserError(f"scheduler {name!r} has no options; remove {option!r}")
+        if option not in known:
+            raise unknown(f"option of scheduler {name!r}", option, known)
+        about = known[option]
+        if not about.allows(value):
+            raise UserError(f"scheduler {name!r}: {option} must be {about.limits}; got {value!r}")
+        values[option] = int(value) if about.whole else float(value)
     return values
-
-
-def members(options: Mapping[str, Any], trials: int | None) -> int:
-    """Return the size of the population, which is the number of trials.
-
-    Raises:
-        UserError: both are given, and differ.
-    """
-    size = options.get("population_size")
-    if size is not None and trials is not None and size != trials:
-        raise UserError(
-            f"each member of a population is a trial: --trials {trials} and population_size "
-            f"{size} can't both be; leave one out."
-        )
-    return int(size or trials or DEFAULT_POPULATION)
-
-
-def pauses(spec: SearchSpec) -> list[int]:
-    """Return the env_steps at which the population pauses.
-
-    Without an interval at every evaluation; else at the first one at or after each multiple of it.
-
-    Raises:
-        UserError: there is none before the end.
-    """
-    interval = check_options(spec.scheduler, spec.scheduler_options)["interval"]
-    points: list[int] = []
-    due = interval or 0
-    for point in spec.evaluate_at[:-1]:
-        if point >= due:
-            points.append(point)
-            due = (point // interval + 1) * interval if interval else 0
-    if not points:
-        raise UserError(
-            f"scheduler {spec.scheduler!r} would never change anything: trials are compared at "
-            f"evaluations, and of {len(spec.evaluate_at)} there is none between "
-            f"{interval or 1:,} and {spec.budget - 1:,} env_steps; lower interval or raise "
-            "--evaluations."
-        )
-    return points

@@ -1,8 +1,8 @@
 """ASHA for several objectives: a rung lets the best part of its trials go on, front by front.
 
 Schmucker et al., "Multi-objective Asynchronous Successive Halving" (arXiv:2106.12639), in the
-stopping variant and with all that makes our ASHA safe for noisy learners (`asha.py`). All trials of
-a rung are ordered by non-dominated fronts, those of one front by how far apart they lie
+stopping variant and with all that makes our ASHA safe for noisy learners (`halving.py`). All trials
+of a rung are ordered by non-dominated fronts, those of one front by how far apart they lie
 (`pareto.select`).
 """
 
@@ -12,20 +12,20 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rltune.schedulers.asha import ASHA
+from rltune.schedulers.halving import Halving
 from rltune.stats.pareto import ranks, select
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import FurtherObjectives
 
 
-class ParetoASHA(ASHA):
+class ParetoASHA(Halving):
     """At each rung, lets the best `1 / reduction_factor` go on: whole fronts, then spread ones.
 
-    Between twins, which have the same values, the same decides as in `ASHA`.
+    Between twins, which have the same values, the same decides as in `Halving`.
 
     Args:
-        rungs, reduction_factor, min_population: as in `ASHA`
+        rungs, reduction_factor, min_population: as in `Halving`
         margin: standard errors that a trial's first objective is raised by when it is judged
         others: what is known of the other objectives at the time of `decide` and `restore`
     """

@@ -1,4 +1,4 @@
-"""How far a trial is, as the scheduler counts it: in env_steps, or by the seconds that it took.
+"""The resource of a trial: how far it is, in env_steps or by the seconds that it took.
 
 Trials of one space differ up to 40-fold in price. With `seconds` among its options the scheduler
 compares trials that took equally long: rungs stay fractions of the budget, and a trial is as far in
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rltune.schedulers.base import Reports
 
 
-class Clock:
-    """Says how far trials are.
+class Resource:
+    """The resource that trials have used.
 
     Args:
         budget: env_steps of a full trial
@@ -44,43 +44,43 @@ class Clock:
         options: Mapping[str, Any] | None = None,
         *,
         read_history: Callable[[], pd.DataFrame] | None = None,
-    ) -> Clock:
-        """Return that of a search, with these options of a scheduler instead of its own.
+    ) -> Resource:
+        """Return the resource of a search, with these options of a scheduler instead of its own.
 
-        ``read_history`` returns what is recorded of it.
+        ``read_history`` returns the history that is recorded of it.
         """
         options = spec.scheduler_options if options is None else options
-        clock = cls(spec.budget, options.get("seconds"), spec.seed_plan(rungs_of(spec)))
-        if clock.seconds is not None and read_history is not None:
+        resource = cls(spec.budget, options.get("seconds"), spec.seed_plan(rungs_of(spec)))
+        if resource.seconds is not None and read_history is not None:
             history = read_history()
             rows = history[(history["role"] == "tune") & history["eval_return"].notna()]
             for row in rows[["trial", "seed", "iteration", "time"]].to_dict("records"):
                 point = spec.points[row["iteration"] - 1]
-                clock.note(row["trial"], row["seed"], point, row["time"])
-        return clock
+                resource.note(row["trial"], row["seed"], point, row["time"])
+        return resource
 
     def note(self, trial: int, seed: int, point: int, seconds: float) -> None:
-        """Take what a trial has taken on a seed until a point in env_steps."""
+        """Record the seconds that a trial has taken on a seed until a point in env_steps."""
         if self.seconds is not None:
             self._times.setdefault(trial, {}).setdefault(point, {})[seed] = seconds
 
     def at(self, trial: int, point: int) -> int:
-        """Return how far the trial is at the point, out of the budget: the mean over its seeds.
+        """Return the trial's resource at the point, out of the budget: the mean over its seeds.
 
-        Those are meant that it is judged on there; with racing, others may come to it later.
+        Those are the seeds that it is judged on there; with racing, others may come to it later.
         """
         known = self._times.get(trial, {}).get(point, {})
         seeds = known if self.plan is None else self.plan.seeds_at(point)
         times = [known[seed] for seed in seeds if seed in known]
-        return self.place(sum(times) / len(times)) if times else point
+        return self.after(sum(times) / len(times)) if times else point
 
-    def place(self, seconds: float) -> int:
-        """Return how far a trial is that took so long."""
+    def after(self, seconds: float) -> int:
+        """Return the resource of a trial that took so many seconds."""
         assert self.seconds is not None
         return max(1, round(self.budget * seconds / self.seconds))
 
     def reports(self, reports: Reports) -> Reports:
-        """Return what trials reported, by how far they were."""
+        """Return the reports of trials by their resource instead of env_steps."""
         return {
             trial: {self.at(trial, point): value for point, value in values.items()}
             for trial, values in reports.items()

@@ -167,14 +167,14 @@ def _make_parts(
     from rltune.analysis.replay_scheduler import training_returns
     from rltune.runs.history import read_episodes, read_history
     from rltune.schedulers.registry import rungs_of
-    from rltune.schedulers.resource import Clock
+    from rltune.schedulers.resource import Resource
     from rltune.search.parts import SearchParts
     from rltune.search.stop_rules import make_health
 
     others = spec.further_objectives()
     others.restore({t.number: t.other_intermediate for t in study.trials()})
     scheduler = _make_scheduler(run, spec, config_class, space, study, others)
-    clock = Clock.of(spec, read_history=lambda: read_history(run.path))
+    clock = Resource.of(spec, read_history=lambda: read_history(run.path))
     known = study.reports()
     training = training_returns(read_history(run.path), spec) if known else {}
     scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))
@@ -202,18 +202,22 @@ def _make_scheduler(
     study: SearchStudy,
     others: FurtherObjectives,
 ) -> Scheduler:
-    from rltune.schedulers.options import POPULATIONS
-    from rltune.schedulers.registry import (
-        make_pareto_scheduler,
-        make_population,
-        make_scheduler,
-    )
+    from rltune.schedulers.base import Population
+    from rltune.schedulers.registry import make_scheduler
 
-    if spec.against:
-        return make_pareto_scheduler(spec, others)
-    if spec.scheduler in POPULATIONS:
-        return make_population(spec, space, config_class, study, run)
-    return make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
+    return make_scheduler(
+        spec.scheduler,
+        spec.budget,
+        spec.scheduler_options,
+        others=others,
+        population=Population(
+            spec=spec,
+            space=space,
+            config_class=config_class,
+            study=study,
+            checkpoint=run.checkpoint,
+        ),
+    )
 
 
 def _run(

@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.envs.suite import environments, is_suite
+from rltune.agents.envs.suite import environments
 from rltune.agents.envs.waiting import Watch, on_stderr
 from rltune.agents.errors import UserError, unknown
-from rltune.backends.names import check_together
 from rltune.search.request import full_config
 from rltune.space import surroundings
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_goals(spec: SearchSpec) -> None:
     """Raise UserError for what does not work with several objectives."""
-    from rltune.schedulers.options import FOR_SEVERAL
+    from rltune.schedulers.registry import for_several_objectives
 
     names = [goal.name.removeprefix("-") for goal in spec.goals]
     for name in names:
@@ -29,10 +28,10 @@ def check_goals(spec: SearchSpec) -> None:
             raise UserError(f"--against {name}: it is an objective already.")
     if not spec.against:
         return
-    if spec.scheduler not in FOR_SEVERAL:
+    if spec.scheduler not in (known := for_several_objectives()):
         raise UserError(
             f"scheduler {spec.scheduler!r} compares one number only; with --against use "
-            f"{' or '.join(FOR_SEVERAL)}."
+            f"{' or '.join(known)}."
         )
     if "seconds" in spec.scheduler_options:
         raise UserError(
@@ -55,8 +54,7 @@ def check(spec: SearchSpec, space: Space, config_class: type[Any], starts: Seque
     import numpy as np
     from rltune.cluster.address import is_elsewhere
     from rltune.samplers.proposer import Proposer
-    from rltune.schedulers.options import POPULATIONS
-    from rltune.schedulers.registry import check_population, rungs_of
+    from rltune.schedulers.registry import rungs_of, scheduler_class
 
     here = not is_elsewhere(spec.address)
     drawn = space.resolve(space.sample(np.random.default_rng(spec.seed)))
@@ -68,8 +66,7 @@ def check(spec: SearchSpec, space: Space, config_class: type[Any], starts: Seque
     spec.seed_plan(rungs_of(spec))
     if here:  # else the cluster says what it has
         _check_machine(spec)
-    if spec.scheduler in POPULATIONS:
-        check_population(spec, space, config_class, len(starts))
+    scheduler_class(spec.scheduler).check(spec, space, config_class, len(starts))
 
 
 def _check_training(spec: SearchSpec, configs: Sequence[Mapping[str, Any]], here: bool) -> None:
@@ -82,14 +79,13 @@ def _check_training(spec: SearchSpec, configs: Sequence[Mapping[str, Any]], here
     """
     from rltune.agents.loop.controls import Controls
     from rltune.backends.checkpoints import check_weights
-    from rltune.backends.registry import check_fit, check_start
+    from rltune.backends.registry import backend_of, check_fit, check_start
 
     if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
         raise unknown("control", wrong[0], Controls.__dataclass_fields__)
     controls = Controls(**spec.controls)
     check_start(spec.agent, spec.eval_mode, spec.weights)
-    if is_suite(spec.env):
-        check_together(controls, spec.env_kwargs)
+    backend_of(spec.agent, spec.env).check_controls(controls, spec.env_kwargs)
     tried: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # in which environment
     for config in configs:
         parts = surroundings.split(config, spec.env_kwargs, spec.budget)

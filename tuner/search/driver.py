@@ -88,9 +88,9 @@ class Driver:
             return None
         trial, seed = training
         name = self.running.job_name(trial.number, seed)
-        stretch = self.parts.scheduler.stretch(trial.number)
+        segment = self.parts.scheduler.segment(trial.number)
         deadline = self.ending.search_deadline()
-        return RunningJob(self.tasks.of_trial(name, trial, seed, stretch, deadline), trial.origin)
+        return RunningJob(self.tasks.of_trial(name, trial, seed, segment, deadline), trial.origin)
 
     def _next_training(self) -> tuple[RunningTrial, int] | None:
         """Return the next training of the search: trials that run come before new ones."""
@@ -103,7 +103,7 @@ class Driver:
                     return trial, seed
         if not self.ending.more_trials():
             if self.running.trials and not active:
-                self.parts.scheduler.next_stretches()
+                self.parts.scheduler.next_segments()
                 return self._next_training()
             return None
         asked = self.parts.study.ask(self._is_affordable)

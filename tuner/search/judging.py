@@ -84,8 +84,8 @@ class Judge:
 
     def waits(self, trial: RunningTrial) -> bool:
         """Whether the scheduler lets the trial wait for the others."""
-        stretch = self.parts.scheduler.stretch(trial.number)
-        return stretch is not None and stretch.until <= trial.seeds.settled
+        segment = self.parts.scheduler.segment(trial.number)
+        return segment is not None and segment.until <= trial.seeds.settled
 
     def _take(self, trial: RunningTrial, run: SeedRun, job: RunningJob, result: Result) -> str:
         """Take the values of a result; return why the trial fails with it, or an empty text."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rltune.runs.directory import RunDir
     from rltune.runs.search_spec import SearchSpec
     from rltune.schedulers.base import Scheduler
-    from rltune.schedulers.resource import Clock
+    from rltune.schedulers.resource import Resource
     from rltune.screen.view import SearchView
     from rltune.search.recording import Recorder
     from rltune.search.stop_rules import Health
@@ -41,7 +41,7 @@ class SearchParts:
     scheduler: Scheduler
     plan: SeedPlan
     others: FurtherObjectives
-    clock: Clock
+    clock: Resource
     recorder: Recorder
     health: Health | None = None
 

@@ -56,9 +56,10 @@ def run_paths(runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]) -
 
 def number_of_trials(trials: int | None, options: Mapping[str, Any]) -> int | None:
     """Return the number of trials: the size of a population, or None where the time decides."""
-    from rltune.schedulers.options import POPULATIONS, members
+    from rltune.schedulers.pbt import members
+    from rltune.schedulers.registry import is_population
 
-    if options.get("scheduler") in POPULATIONS:
+    if is_population(options.get("scheduler")):
         return members(options.get("scheduler_options", {}), trials)
     if trials is None and options.get("time_limit") is None:
         return DEFAULT_TRIALS
@@ -85,13 +86,13 @@ def spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
     Returns:
         a sentence for the user where they differ from the usual ones or take long, else ""
     """
-    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import is_population
 
     longest = longest_episode(env, options.get("env_kwargs"))
     usual = SearchOptions.evaluations, SearchOptions.eval_episodes
     if not options.keys() & {"evaluations", "eval_episodes"}:
         evaluations, episodes = affordable(budget, longest, *usual)
-        if options.get("scheduler") in POPULATIONS:  # pauses where it evaluates
+        if is_population(options.get("scheduler")):  # pauses where it evaluates
             evaluations = SearchOptions.evaluations
         options.update(evaluations=evaluations, eval_episodes=episodes)
     now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])

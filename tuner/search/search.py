@@ -188,7 +188,7 @@ def resume(
         UserError: the path is no search, another process drives it, or a change can't be made.
     """
     from rltune.backends.registry import config_class
-    from rltune.schedulers.options import POPULATIONS
+    from rltune.schedulers.registry import is_population
 
     started = time.time()
     asked = keywords(changes, resumed(OPTIONS))
@@ -202,7 +202,7 @@ def resume(
     _check_test_seeds(run, planned.test_seeds, changes.get("test_seeds"))
     # The modules of the user who resumes: run.yaml may come from a stranger.
     spec = replace(planned, **changes, import_path=os.getcwd())
-    if spec.scheduler in POPULATIONS and "trials" in changes:
+    if is_population(spec.scheduler) and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     found = config_class(spec.agent)
     with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as nodes:

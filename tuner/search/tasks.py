@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltune.objectives.seeds import SeedPlan
     from rltune.runs.directory import RunDir
     from rltune.runs.search_spec import SearchSpec
-    from rltune.schedulers.base import Stretch
+    from rltune.schedulers.base import Segment
     from rltune.search.jobs import RunningTrial
 
 
@@ -35,14 +35,14 @@ class Tasks:
         self.plan = plan
 
     def of_trial(
-        self, name: str, trial: RunningTrial, seed: int, stretch: Stretch | None, deadline: float
+        self, name: str, trial: RunningTrial, seed: int, segment: Segment | None, deadline: float
     ) -> Task:
         """Return the task of training a trial of the search on a seed, up to where it pauses."""
         file = "checkpoint.pt" if seed == self.plan.first else f"tune-{seed}.pt"
         task = self._task(name, trial.number, trial.config, "tune", seed, (), file, deadline)
         task["since"] = max(trial.seeds.run(seed).values, default=0)
-        if stretch:
-            task["config"], task["save_at"] = stretch.config, [stretch.until]
+        if segment:
+            task["config"], task["save_at"] = segment.config, [segment.until]
         elif self.plan.most > 1:
             task["save_at"] = list(self.plan.stops)
         return task

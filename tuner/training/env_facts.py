@@ -12,12 +12,11 @@ from rltune.agents.envs.make import as_made, build, find_spec, is_atari, is_own
 from rltune.agents.envs.masks import mask_to_info
 from rltune.agents.envs.vector import LONGEST_EPISODE
 from rltune.agents.errors import UserError
-from rltune.agents.loop.compatibility import check_fit
 from rltune.agents.loop.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
 from rltune.agents.spaces import Mixed, Parts, as_model_input
-from rltune.backends.names import RLLIB
-from rltune.backends.rllib.config import NAMES
+from rltune.backends.registry import backend_of, check_fit
+from rltune.backends.single import BACKENDS
 from rltune.stats.estimates import iqm
 from rltune.training.presets import presets
 
@@ -64,18 +63,13 @@ def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str
 
 
 def _agents() -> list[str]:
-    return [*agent_names(), *(RLLIB + name for name in NAMES)]
+    return [name for backend in BACKENDS for name in backend.agents()]
 
 
 def _unfit(agent: str, env: str, env_kwargs: Mapping[str, Any]) -> str:
     """Return the reason for which an agent with its defaults can't be trained there; "": it can."""
     try:
-        if agent.startswith(RLLIB):
-            from rltune.backends.rllib.agent import fitting_spaces
-
-            fitting_spaces(agent, env, env_kwargs)
-        else:
-            check_fit(agent, env, [{}], env_kwargs)
+        check_fit(agent, env, [{}], env_kwargs, has_data=False)
     except UserError as error:
         return str(error)
     return ""
@@ -147,8 +141,8 @@ def fact_lines(facts: Mapping[str, Any]) -> list[str]:
     lines += [f"  - {note}" for note in facts["notes"]]
     fitting = [name for name, why in facts["agents"].items() if not why]
     own, rllibs = (
-        ", ".join(name for name in fitting if name.startswith(RLLIB) == is_rllib) or "none"
-        for is_rllib in (False, True)
+        ", ".join(name for name in fitting if bool(backend_of(name).prefix) == others) or "none"
+        for others in (False, True)
     )
     lines += ["", f"agents that fit: {own}"]
     lines.append(f"RLlib's, as far as can be told without building them: {rllibs}")

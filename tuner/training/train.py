@@ -14,15 +14,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents.config import config_dict, config_hash
-from rltune.agents.envs.suite import completed, is_suite
+from rltune.agents.envs.suite import completed
 from rltune.agents.envs.waiting import Watch, on_stderr, silence
 from rltune.agents.errors import UserError
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.checkpoints import WEIGHTS, find_checkpoint, keep_weights
-from rltune.backends.names import check_together
 from rltune.backends.registry import (
     agent_type,
+    backend_of,
     check_start,
     cut_off,
     learns_nothing,
@@ -212,8 +212,8 @@ def _nothing_left(run: RunDir, agent: Trainer) -> UserError:
 
 def check_target(agent: Trainer, target: float) -> None:
     """Raise `UserError` for a target that can't be reached, or has been."""
-    if is_suite(agent.env):
-        check_together(Controls(target_reward=target), None)
+    backend = backend_of(agent.algorithm_spec, agent.env)
+    backend.check_controls(Controls(target_reward=target), None)
     mean = cast("SingleTrainer", agent).monitor.mean_reward
     if not math.isfinite(target):
         raise UserError(f"--target-reward must be a number, not {target}")

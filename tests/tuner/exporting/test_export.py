@@ -19,8 +19,8 @@ import yaml
 from exporting import training
 from rltune.agents.errors import UserError
 from rltune.cli import main
-from rltune.exporting.export import FORMATS
 from rltune.exporting.exportable import exportable
+from rltune.exporting.registry import EXPORTERS
 from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 from rltune.study.lineage import lineage
@@ -129,7 +129,7 @@ def test_a_schedule_travels_in_the_command(tmp_path: Path) -> None:
     again = run_in_shell(text, tmp_path / "again")
     for name in ("env_steps", "eval_return", "rate"):
         pd.testing.assert_series_equal(expected[name], again[name])
-    for to in set(FORMATS) - {"rltune", "yaml", "json"}:
+    for to in set(EXPORTERS) - {"rltune", "yaml", "json"}:
         with pytest.raises(UserError, match="change as it trains"):
             rltune.export(run, to=to)
 
@@ -294,6 +294,9 @@ def test_other_agents_of_cleanrl(tmp_path: Path) -> None:
         ("a2c", "CartPole-v1", "CleanRL has no 'a2c'"),
         ("dqn", "Pendulum-v1", "discrete actions alone"),
         ("sac", "CartPole-v1", "Box actions alone"),
+        ("ppo", "FrozenLake-v1", "observations of a Box alone"),
+        ("dqn", "CliffWalking-v1", "observations of a Box alone"),
+        ("ppo", "Blackjack-v1", "observations of a Box alone"),
     ):
         with pytest.raises(UserError, match=message):
             exported(agent, env)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import rltune
 from exporting import training
@@ -40,10 +41,40 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+# Observations that are no vectors by themselves.
+DISCRETE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo-discrete": (
+        "ppo",
+        "FrozenLake-v1",
+        {"n_envs": 2, "n_steps": 32, "batch_size": 16, "n_epochs": 1},
+    ),
+    "dqn-discrete": ("dqn", "CliffWalking-v1", {"learning_starts": 20, "batch_size": 16}),
+    "rllib:PPO-discrete": (
+        "rllib:PPO",
+        "FrozenLake-v1",
+        {"train_batch_size_per_learner": 64, "minibatch_size": 32},
+    ),
+    "ppo-counts": (
+        "ppo",
+        "toy_envs:Counts",
+        {"n_envs": 2, "n_steps": 32, "batch_size": 16, "n_epochs": 1},
+    ),
+}
+CASES |= DISCRETE
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the toy environments importable, here and in scripts."""
+    folder = str(Path(__file__).parents[2] / "agents")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", folder)
+
+
 def exported(case: str, folder: Path) -> str:
     agent, env, config = CASES[case]
     run = training(folder, agent, env, config, total_timesteps=64)
-    return rltune.export(run, to="rllib")
+    return rltune.export(run, to="rllib", own_code=True)
 
 
 def configuration(text: str, folder: Path) -> Any:
@@ -114,9 +145,23 @@ def test_what_rllib_has_no_equal_for_is_named(tmp_path: Path) -> None:
             rltune.export(training(tmp_path, agent, env, config), to="rllib")
 
 
+@pytest.mark.parametrize("case", DISCRETE)
+def test_discrete_observations_are_what_our_agents_see(case: str, tmp_path: Path) -> None:
+    from rltune.agents.envs.make import make_env
+
+    text = exported(case, tmp_path)
+    theirs = runpy.run_path(write(text, tmp_path), run_name="script")["make_env"]({})
+    ours = make_env(CASES[case][1])
+    assert theirs.observation_space.dtype == np.float32
+    seen = [env.reset(seed=1)[0] for env in (theirs, ours)]
+    for action in (1, 1, 0, 1):
+        np.testing.assert_array_equal(*seen)
+        seen = [env.step(action)[0] for env in (theirs, ours)]
+
+
 @pytest.mark.parametrize("case", [name for name in CASES if name.startswith("rllib:")])
 def test_rllibs_own_are_as_they_were(case: str, tmp_path: Path) -> None:
-    from rltune.backends.rllib.agent import config_class
+    from rltune.backends.rllib.config import config_class
 
     text = exported(case, tmp_path)
     agent, _, values = CASES[case]
@@ -127,9 +172,18 @@ def test_rllibs_own_are_as_they_were(case: str, tmp_path: Path) -> None:
         assert known == (value if name != "grad_clip" else value or None), name
 
 
+@pytest.mark.parametrize("case", ["ppo-discrete", "ppo-counts"])
+def test_a_script_for_discrete_observations_runs(case: str, tmp_path: Path) -> None:
+    run_script(case, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_script_runs(case: str, tmp_path: Path) -> None:
+    run_script(case, tmp_path)
+
+
+def run_script(case: str, tmp_path: Path) -> None:
     text = exported(case, tmp_path)
     (tmp_path / "script.py").write_text(text)
     done = subprocess.run(

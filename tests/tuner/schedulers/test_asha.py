@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from rltune.agents.errors import UserError
 from rltune.schedulers.asha import ASHA
 from rltune.schedulers.base import NoScheduler, Rung
+from rltune.schedulers.halving import default_rungs
 from rltune.schedulers.hyperband import Hyperband
-from rltune.schedulers.options import check_options
-from rltune.schedulers.registry import default_rungs, make_scheduler
+from rltune.schedulers.registry import make_scheduler, scheduler_class
 
 
 def decide_all(scheduler, values, env_steps):
@@ -262,7 +262,7 @@ def test_options_reach_the_scheduler():
 )
 def test_bad_options_are_said_in_one_sentence(name, options, words):
     with pytest.raises(UserError, match=words):
-        check_options(name, options)
+        scheduler_class(name).checked(options)
 
 
 def test_bad_rungs_are_refused():

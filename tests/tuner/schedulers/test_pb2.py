@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from rltune.agents.config import hyperparameters
 from rltune.backends.registry import config_class
-from rltune.schedulers.explorers import Member, Observation
-from rltune.schedulers.pb2 import PB2Explorer, Points, TimeVaryingGP, unit
+from rltune.schedulers.bandit_explorer import PB2Explorer, Points, TimeVaryingGP, unit
+from rltune.schedulers.explorers import Observation, PopulationMember
 from rltune.search.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.yaml_lines import Source
 
 
-def points(x: list[float], stretch: float = 1.0) -> Points:
-    return Points(np.array(x)[:, None], np.zeros(len(x)), np.full(len(x), stretch))
+def points(x: list[float], segment: float = 1.0) -> Points:
+    return Points(np.array(x)[:, None], np.zeros(len(x)), np.full(len(x), segment))
 
 
 def test_the_process_goes_through_what_it_has_seen() -> None:
@@ -36,9 +36,9 @@ def test_who_was_sent_somewhere_makes_others_go_elsewhere() -> None:
 def test_the_latest_gains_count_most() -> None:
     """The best place has moved from 0 to 1 since."""
     x = np.tile(np.linspace(0, 1, 6), 8)
-    stretch = np.repeat(np.arange(8.0), 6)
-    seen = Points(x[:, None], np.zeros(48), stretch)
-    gp = TimeVaryingGP(seen, -np.abs(x - stretch / 7))
+    segment = np.repeat(np.arange(8.0), 6)
+    seen = Points(x[:, None], np.zeros(48), segment)
+    gp = TimeVaryingGP(seen, -np.abs(x - segment / 7))
     now = Points(np.array([[0.0], [1.0]]), np.zeros(2), np.full(2, 8.0))
     first, last = gp.expect(now)
     assert gp.hyper[3] > 0  # it has noticed
@@ -74,7 +74,7 @@ def test_the_change_goes_where_the_gains_are() -> None:
     explorer = PB2Explorer(search.space, hyperparameters(config_class("ppo")), 0.25)
     rng = np.random.default_rng(0)
     config = {**search.starts[0].config, "n_steps": 16}
-    parent = Member(0, config, 5.0, False)
+    parent = PopulationMember(0, config, 5.0, False)
     seen = []
     for i in range(40):
         new = explorer.changed(config, lambda dimension, _: dimension.sample(rng))

@@ -19,8 +19,8 @@ from rltune.execution.messages import PAYLOAD, TASK
 from rltune.execution.trainable import AgentTrainable
 from rltune.objectives.metrics import objective_of
 from rltune.runs.search_spec import SearchSpec
-from rltune.schedulers.explorers import Explorer, Member, perturb
-from rltune.schedulers.options import pauses
+from rltune.schedulers.explorers import Explorer, PopulationMember, perturb
+from rltune.schedulers.registry import rungs_of
 from rltune.search.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space
@@ -122,7 +122,9 @@ def test_only_what_a_training_can_change_is_changed() -> None:
         "fixed": {"gamma": 0.9},
     }
     found, config = explorer(space, resample=1.0)
-    parent = Member(0, {**config, "optimizer": "rmsprop"}, 1.0, False)  # another one than the space
+    parent = PopulationMember(
+        0, {**config, "optimizer": "rmsprop"}, 1.0, False
+    )  # another one than the space
     for _ in range(20):
         new = found.explore(parent, 1, RNG)
         assert new["learning_rate"] != config["learning_rate"]
@@ -145,7 +147,7 @@ def test_constraints_conditions_and_derived_values_hold_after_a_change() -> None
     config.update(n_envs=2, n_steps=8, n_minibatches=1, batch_size=16, target_kl=0.0)
     seen = set()
     for _ in range(200):
-        config = found.explore(Member(0, config, 1.0, False), 1, RNG)
+        config = found.explore(PopulationMember(0, config, 1.0, False), 1, RNG)
         assert config["batch_size"] == config["n_steps"] * 2 // config["n_minibatches"] >= 8
         seen.add((config["normalize_advantage"], config["target_kl"]))
     assert len(seen) > 20
@@ -160,7 +162,7 @@ def test_what_no_change_can_satisfy_stays() -> None:
     known = hyperparameters(config_class("ppo"))
     found = Explorer(Space.from_dict(space), known, 0.25)
     config = {"n_steps": 16, "batch_size": 64, "gamma": 0.9}
-    assert found.explore(Member(0, config, 1.0, False), 1, RNG) == config
+    assert found.explore(PopulationMember(0, config, 1.0, False), 1, RNG) == config
 
 
 # ------------------------------------------------------------------------------------ refusals
@@ -211,12 +213,12 @@ def test_the_command_line_takes_them(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_pause_is_the_first_evaluation_at_or_after_each_interval() -> None:
     spec = SearchSpec(agent="a", env="e", space={}, budget=900, scheduler="pbt")
-    assert pauses(spec) == [100, 200, 300, 400, 500, 600, 700, 800]
+    assert rungs_of(spec) == [100, 200, 300, 400, 500, 600, 700, 800, 900]
     every = {"interval": 250}
     spec = SearchSpec(
         agent="a", env="e", space={}, budget=900, scheduler="pbt", scheduler_options=every
     )
-    assert pauses(spec) == [300, 500, 800]
+    assert rungs_of(spec) == [300, 500, 800, 900]
 
 
 # --------------------------------------------------------------------------- whole populations

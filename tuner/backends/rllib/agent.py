@@ -1,9 +1,8 @@
 """RLlib's algorithms as agents, as `rllib:PPO`; `rltune.backends.rllib.config` knows their names.
 
-`RLlibAgent` offers what the search and the training need of an `rltune.agents.Agent`. It runs an
-RLlib Algorithm whose sampler and learner are in this process, and asks its network (the RLModule)
-for greedy actions on our own environments and seeds, so that scores can be compared with those of
-our agents.
+`RLlibAgent` is a `Trainer` (`rltune.backends.base`). It runs an RLlib Algorithm whose sampler and
+learner are in this process, and asks its network (the RLModule) for greedy actions on our own
+environments and seeds, so that scores can be compared with those of our agents.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.config import config_dict, make_config
-from rltune.agents.envs.vector import Envs, make_env
+from rltune.agents.config import make_config
+from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop import checkpoint
@@ -28,153 +27,29 @@ from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
-from rltune.agents.spaces import Parts
-from rltune.backends.names import EXPLORES, NO_WEIGHTS, RECORDED, RLLIB
-from rltune.backends.rllib.config import MODEL, algorithm_name, config_class, defaults, quiet
+from rltune.backends.names import EXPLORES, NO_WEIGHTS, RLLIB
+from rltune.backends.rllib.building import build_algorithm
+from rltune.backends.rllib.compatibility import fitting_spaces
+from rltune.backends.rllib.config import algorithm_name, config_class
+from rltune.backends.rllib.envs import NotFiniteError
 from rltune.backends.rllib.internals import (
     _arrays,
     _env_steps,
     _is_sound,
-    _learn_in_turn,
+    _learned_state,
     _learner,
+    _load_learned,
+    _load_replay,
     _metrics,
     _no_pickles,
     _plain,
-    _recorder,
-    _replay,
+    _replay_state,
     _set_state,
     _silent,
 )
-
-if TYPE_CHECKING:
-    from ray.rllib.algorithms.algorithm import Algorithm
+from rltune.backends.rllib.policy import RLlibPolicy
 
 Array = NDArray[Any]
-ENV_NAME = "rltune"
-
-# What an RLlib learner learns beside its networks, and leaves out of its state.
-_LEARNED = (
-    "curr_kl_coeffs_per_module",
-    "curr_log_alpha",
-    "moving_avg_sqd_adv_norms_per_module",
-)
-# With a GPU, RLlib loads their batches in threads of their own.
-_ON_CPU = ("rllib:APPO", "rllib:IMPALA")
-# For Discrete actions alone; RLlib's own complaint about others is of something else.
-_CHOOSE = ("rllib:DQN",)
-# Of an algorithm's sampler, not of its training.
-_SAMPLER = ("num_envs_per_env_runner", "rollout_fragment_length")
-
-
-class Policy:
-    """The network of an RLlib algorithm, asked for greedy actions.
-
-    What it sees are observations (n, d). Where the network has a state (DreamerV3), 1 at the
-    beginning of an episode and the state follow: see `rltune.agents.loop.acting.RecurrentActing`.
-    """
-
-    def __init__(self, module: Any, action_space: gymnasium.Space[Any]) -> None:
-        self._module = module
-        self._action_space = action_space
-        initial = module.get_initial_state() if module.is_stateful() else {}
-        self._shapes = {name: tuple(value.shape) for name, value in initial.items()}
-        self.state_size = sum(math.prod(shape) for shape in self._shapes.values())
-        self._last: tuple[Array | None, dict[str, Any]] = (None, {})
-
-    def act(self, seen: Array, *, explore: bool = False) -> Array:
-        """Return the greedy actions (n, ...), as the environment takes them."""
-        from ray.rllib.core.columns import Columns
-        from ray.rllib.utils.spaces.space_utils import unsquash_action
-
-        if explore:
-            raise UserError(f"only greedy actions can be asked for: {EXPLORES}")
-        out = self._forward(seen)
-        if Columns.ACTIONS in out:
-            actions = out[Columns.ACTIONS]
-        else:
-            distribution = self._module.get_inference_action_dist_cls()
-            logits = out[Columns.ACTION_DIST_INPUTS]
-            actions = distribution.from_logits(logits).to_deterministic().sample()
-        if self.state_size:
-            actions = actions.squeeze(1)  # of one step of time
-        result: Array = np.asarray(actions.cpu())
-        if isinstance(self._action_space, gymnasium.spaces.Box):
-            # RLlib's networks act in [-1, 1], whatever the bounds.
-            result = np.stack([unsquash_action(one, self._action_space) for one in result])
-        return result
-
-    def restart_exploration(self) -> None:
-        """Raise `UserError`: there is none to be asked for."""
-        raise UserError(f"only greedy actions can be asked for: {EXPLORES}")
-
-    def next_state(self, seen: Array) -> Array:
-        """Return the states (n, state_size) after the step."""
-        state = self._forward(seen)["state_out"]
-        return np.concatenate(
-            [np.asarray(state[name].cpu()).reshape(len(seen), -1) for name in self._shapes], 1
-        )
-
-    def _forward(self, seen: Array) -> dict[str, Any]:
-        # DreamerV3 draws its state: the action has to come of the same draw.
-        if self._last[0] is seen:
-            return self._last[1]
-        device = next(self._module.parameters()).device
-        rows = torch.as_tensor(seen).to(device)
-        batch: dict[str, Any] = {"obs": rows}
-        if self.state_size:
-            n_obs, sizes = (
-                rows.shape[1] - 1 - self.state_size,
-                map(math.prod, self._shapes.values()),
-            )
-            obs, first, *parts = torch.split(rows, [n_obs, 1, *sizes], 1)
-            batch = {"obs": obs[:, None], "is_first": first[:, 0]}
-            batch["state_in"] = {
-                name: part.reshape(-1, *shape)
-                for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
-            }
-        with torch.no_grad():
-            out: dict[str, Any] = self._module.forward_inference(batch)
-        if self.state_size:
-            self._last = seen, out
-        return out
-
-
-def check_fit(
-    algorithm: str,
-    env: str,
-    configs: Sequence[Mapping[str, Any]],
-    env_kwargs: Mapping[str, Any],
-    *,
-    has_data: bool,
-) -> None:
-    """See `registry.check_fit`; building the algorithm would take seconds."""
-    spaces = fitting_spaces(algorithm, env, env_kwargs)
-    for path in {config["input_"] for config in configs if "input_" in config}:
-        from rltune.backends.rllib.offline import check_given, read_steps
-
-        check_given(algorithm_name(algorithm), path)
-        if has_data:
-            read_steps(path, *spaces)
-
-
-def fitting_spaces(
-    algorithm: str, env: str, env_kwargs: Mapping[str, Any]
-) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
-    """Return an environment's observation and action space; UserError: not of this algorithm."""
-    sample = make_env(env, env_kwargs=env_kwargs)
-    observation, action = sample.observation_space, sample.action_space
-    sample.close()  # type: ignore[no-untyped-call]
-    if Parts(observation).has_images:
-        raise UserError(
-            f"{algorithm} sees only vectors here, and {env!r} gives images; "
-            "use one of rltune's own agents, such as ppo."
-        )
-    if algorithm in _CHOOSE and not isinstance(action, gymnasium.spaces.Discrete):
-        raise UserError(
-            f"{algorithm} chooses among Discrete actions, but those of {env!r} are {action}; "
-            "use rllib:PPO, or rllib:SAC for a Box."
-        )
-    return observation, action
 
 
 class RLlibAgent:
@@ -236,12 +111,23 @@ class RLlibAgent:
         self._closing = contextlib.ExitStack()
         self._enter_ray()
         try:
-            self._rllib = self._build("cpu" if device == "auto" else device)
+            self._rllib = build_algorithm(
+                self.algorithm_spec,
+                env,
+                self.config,
+                spaces=self._spaces,
+                env_kwargs=self.env_kwargs,
+                # What a resumed training samples next is not what it began with.
+                seed=int(np.random.SeedSequence((seed, self.env_steps)).generate_state(1)[0] >> 1),
+                device="cpu" if device == "auto" else device,
+                episodes=self._episodes,
+            )
         except BaseException:
             self._closing.close()
             raise
         # The learner's network: the sampler's may be a step behind.
-        self.algorithm = Policy(_learner(self._rllib).module["default_policy"], self._spaces[1])
+        network = _learner(self._rllib).module["default_policy"]
+        self.algorithm = RLlibPolicy(network, self._spaces[1])
 
     def _enter_ray(self) -> None:
         """Start a small Ray where there is none: RLlib wants one, even for a single process."""
@@ -251,66 +137,21 @@ class RLlibAgent:
         if not ray.is_initialized():
             self._closing.enter_context(ray_session())
 
-    def _build(self, device: str) -> Algorithm:
-        from ray.rllib.utils.error import UnsupportedSpaceException
-        from ray.tune.registry import register_env
-
-        register_env(ENV_NAME, _training_env)
-        if device != "cpu" and self.algorithm_spec in _ON_CPU:
-            raise UserError(f"{self.algorithm_spec} learns on the CPU here; leave out --device.")
-        if device == "cpu":
-            torch.set_num_threads(1)
-        # What a resumed training samples next is not what it began with.
-        seed = int(np.random.SeedSequence((self.seed, self.env_steps)).generate_state(1)[0] >> 1)
-        values = config_dict(self.config)
-        if "grad_clip" in values:
-            values["grad_clip"] = values["grad_clip"] or None
-        if "actor_lr" in values:
-            values["lr"] = None  # RLlib insists on it, and its own default for CQL is a number
-        model, sampler, recorded = (
-            {name: values.pop(name) for name in names if name in values}
-            for names in (MODEL, _SAMPLER, RECORDED)
-        )
-        try:
-            config = (
-                defaults(algorithm_name(self.algorithm_spec))
-                .environment(ENV_NAME, env_config={"env": self.env, "kwargs": self.env_kwargs})
-                .env_runners(num_env_runners=0, **sampler)
-                .learners(num_learners=0, num_gpus_per_learner=int(device.startswith("cuda")))
-                .rl_module(model_config=model)
-                .update_from_dict(values)
-                .reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=0)
-                .callbacks(on_episode_end=_recorder(self._episodes))
-                .debugging(seed=seed, log_level="ERROR")
-            )
-            if recorded:
-                from rltune.backends.rllib.offline import use_recorded
-
-                use_recorded(config, self._spaces, **recorded)
-            with _silent():
-                algorithm = config.build_algo()
-        except (ValueError, NotImplementedError, UnsupportedSpaceException) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{self.algorithm_spec} on {self.env!r}: {reason}") from error
-        quiet()  # again: building sets levels of its own
-        _learn_in_turn(_learner(algorithm), seed)
-        return algorithm
-
     # ------------------------------------------------------------------------------------ training
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """What it sees of one environment: a vector."""
+        """The space of its observations, of one environment: vectors."""
         return self._spaces[0]
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """What one environment takes."""
+        """The space of its actions, of one environment."""
         return self._spaces[1]
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the controls ended the training; None if they did not."""
+        """The reason why the controls ended the training; None if they did not."""
         return self.monitor.stop_reason
 
     @property
@@ -436,8 +277,8 @@ class RLlibAgent:
                 "diverged": self.diverged,
                 "monitor": self.monitor.state_dict(),
                 "rllib": _plain(self._rllib.get_state()),
-                "learned": self._learned_state(),
-                "replay": self._replay_state() if memory else [],
+                "learned": _learned_state(self._rllib),
+                "replay": _replay_state(self._rllib) if memory else [],
             },
         )
 
@@ -464,8 +305,8 @@ class RLlibAgent:
         try:
             with _no_pickles():
                 _set_state(agent._rllib, _arrays(state["rllib"]))
-                agent._load_learned(state["learned"])
-                agent._load_replay(_arrays(state["replay"] or []))
+                _load_learned(agent._rllib, state["learned"])
+                _load_replay(agent._rllib, _arrays(state["replay"] or []))
             agent.extra = state["extra"]
             agent.diverged = state["diverged"]
             agent.monitor.load_state_dict(state["monitor"])
@@ -477,71 +318,8 @@ class RLlibAgent:
             ) from error
         return agent
 
-    def _learned_state(self) -> dict[str, dict[str, torch.Tensor]]:
-        learner = _learner(self._rllib)
-        return {
-            name: {key: value.detach().cpu() for key, value in getattr(learner, name).items()}
-            for name in _LEARNED
-            if hasattr(learner, name)
-        }
-
-    def _load_learned(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        learner = _learner(self._rllib)
-        for name, values in state.items():
-            for key, value in values.items():
-                getattr(learner, name)[key].data.copy_(value)
-
-    def _replay_state(self) -> list[Any]:
-        replay = _replay(self._rllib)
-        return [_plain(episode.get_state()) for episode in replay.episodes] if replay else []
-
-    def _load_replay(self, episodes: list[Any]) -> None:
-        from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-
-        if episodes:
-            _replay(self._rllib).add(
-                [SingleAgentEpisode.from_state(episode) for episode in episodes]
-            )
-
     def close(self) -> None:
         """Stop RLlib, and Ray where it was started for it."""
         with _silent():
             self._rllib.stop()
         self._closing.close()
-
-
-class NotFiniteError(Exception):
-    """The environment gave numbers that are none."""
-
-
-class Finite(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Ends a training on observations or rewards of which RLlib's samplers only break.
-
-    Raises:
-        NotFiniteError: from ``reset`` and ``step``.
-    """
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        obs, info = self.env.reset(**options)
-        self._check("an observation", obs)
-        return obs, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._check("an observation", obs)
-        self._check("a reward", reward)
-        return obs, reward, terminated, truncated, info
-
-    def _check(self, what: str, value: Any) -> None:
-        if not np.isfinite(value).all():
-            raise NotFiniteError(f"the environment gave {what} with NaN or infinity in it")
-
-
-def _training_env(config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Return an environment as our own agents see it, which counts its episodes."""
-    made: gymnasium.Env[Any, Any] = Finite(make_env(config["env"], env_kwargs=config["kwargs"]))
-    if made.observation_space.dtype != np.float32:
-        made = gymnasium.wrappers.DtypeObservation(made, np.float32)
-    return gymnasium.wrappers.RecordEpisodeStatistics(made)

@@ -259,7 +259,7 @@ def config_class(agent: str) -> type[Any]:
             default = ""
         default = tuple(default) if isinstance(default, list) else default
         fields.append((field, type(default), hp(default, **_KNOWN[field])))
-    # Only our agents stack frames; whoever shows an agent asks it.
+    # Only our agents stack frames; the screens ask each agent.
     namespace = {"frame_stack": 0, "__post_init__": _find_input}
     return dataclasses.make_dataclass(
         f"RLlib{name}Config", fields, frozen=True, kw_only=True, namespace=namespace

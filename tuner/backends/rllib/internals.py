@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _LARGEST_BOUNDS = 64_000_000  # bytes of the bounds of a space
+# What a learner learns beside its networks, and leaves out of its state.
+_LEARNED = (
+    "curr_kl_coeffs_per_module",
+    "curr_log_alpha",
+    "moving_avg_sqd_adv_norms_per_module",
+)
 
 
 def _recorder(episodes: list[tuple[float, int]]) -> Any:
@@ -35,13 +41,43 @@ def _recorder(episodes: list[tuple[float, int]]) -> Any:
 
 def _learner(algorithm: Algorithm) -> Any:
     """Return the learner, which is in this process."""
-    return next(iter(algorithm.learner_group.foreach_learner(lambda one: one))).get()
+    return next(iter(algorithm.learner_group.foreach_learner(lambda learner: learner))).get()
 
 
 def _replay(algorithm: Algorithm) -> Any:
     """Return the memory of the algorithm, None where it has none."""
     # DreamerV3 has both, and leaves RLlib's usual one empty.
     return getattr(algorithm, "replay_buffer", getattr(algorithm, "local_replay_buffer", None))
+
+
+def _learned_state(algorithm: Algorithm) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the tensors that the learner learns beside its networks."""
+    learner = _learner(algorithm)
+    return {
+        name: {key: value.detach().cpu() for key, value in getattr(learner, name).items()}
+        for name in _LEARNED
+        if hasattr(learner, name)
+    }
+
+
+def _load_learned(algorithm: Algorithm, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+    learner = _learner(algorithm)
+    for name, values in state.items():
+        for key, value in values.items():
+            getattr(learner, name)[key].data.copy_(value)
+
+
+def _replay_state(algorithm: Algorithm) -> list[Any]:
+    """Return the episodes in the memory as tensors and plain Python."""
+    replay = _replay(algorithm)
+    return [_plain(episode.get_state()) for episode in replay.episodes] if replay else []
+
+
+def _load_replay(algorithm: Algorithm, episodes: list[Any]) -> None:
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    if episodes:
+        _replay(algorithm).add([SingleAgentEpisode.from_state(state) for state in episodes])
 
 
 def _learn_in_turn(learner: Any, seed: int) -> None:
@@ -87,7 +123,7 @@ def _env_steps(result: Mapping[str, Any]) -> int:
 
 
 def _metrics(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return what the learner says of its losses; nothing where there was no update."""
+    """Return the learner's metrics of its losses; none where there was no update."""
     learner = result.get("learners", {}).get("default_policy", {})
     if not learner.get("num_module_steps_trained", 0) > 0:
         return {}  # IMPALA and APPO wait for a full batch, and say NaN until then

@@ -125,7 +125,7 @@ class Recorded(OfflineData):  # type: ignore[misc]
         self.iter_batches_kwargs: dict[str, Any] = {}
 
     def sample(self, num_samples: int, **_: Any) -> list[Recorded]:
-        """Return what the learner iterates over."""
+        """Return the data that the learner iterates over."""
         return [self]
 
     def iter_torch_batches(

@@ -1,0 +1,82 @@
+"""The registry of schedulers, and what each declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+from rltune.objectives.goals import FurtherObjectives, Goal
+from rltune.runs.search_spec import SearchSpec
+from rltune.schedulers.asha import ASHA
+from rltune.schedulers.base import NoScheduler, Scheduler, Setup
+from rltune.schedulers.options import Option
+from rltune.schedulers.pareto_asha import ParetoASHA
+from rltune.schedulers.registry import (
+    SCHEDULERS,
+    for_several_objectives,
+    is_population,
+    make_scheduler,
+    rungs_of,
+)
+
+
+class Patient(Scheduler):
+    """Stops a trial whose value is below zero after so many env_steps."""
+
+    name = "patient"
+    options: ClassVar[Mapping[str, Option]] = {"patience": Option(10, 1, whole=True)}
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+
+    @classmethod
+    def create(cls, setup: Setup) -> Patient:
+        return cls(setup.options["patience"])
+
+    def decide(
+        self,
+        trial: int,
+        env_steps: int,
+        value: float | None,
+        standard_error: float = 0.0,
+        training: float | None = None,
+    ) -> str:
+        return "stop" if value is not None and value < 0 and env_steps > self.patience else "go"
+
+
+def test_a_new_scheduler_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEDULERS, Patient.name, Patient)
+    scheduler = make_scheduler("patient", 100, {"patience": 20})
+    assert [scheduler.decide(0, steps, -1.0) for steps in (20, 21)] == ["go", "stop"]
+    spec = SearchSpec(agent="a", env="e", space={}, budget=100, scheduler="patient")
+    assert rungs_of(spec) == []
+    assert not is_population("patient")
+
+
+def test_the_kinds_say_what_they_are() -> None:
+    assert [name for name in SCHEDULERS if is_population(name)] == ["pbt", "pb2"]
+    assert for_several_objectives() == ["asha", "none"]
+    assert not any(map(is_population, ("unknown", None, ["pbt"])))
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_defaults_are_within_their_ranges(name: str) -> None:
+    kind = SCHEDULERS[name]
+    given = {option: about.default for option, about in kind.options.items()}
+    given = {option: value for option, value in given.items() if value is not None}
+    assert kind.checked(given) == kind.checked({})
+
+
+@pytest.mark.parametrize(
+    ("name", "goals", "made"),
+    [
+        ("asha", [], ASHA),
+        ("asha", [Goal("seconds", minimize=True)], ParetoASHA),
+        ("none", [Goal("seconds", minimize=True)], NoScheduler),
+    ],
+)
+def test_several_objectives_have_a_class_of_their_own(
+    name: str, goals: list[Any], made: type[Scheduler]
+) -> None:
+    assert type(make_scheduler(name, 900, others=FurtherObjectives(goals))) is made
