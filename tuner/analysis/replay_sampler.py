@@ -33,7 +33,7 @@ from rltune.space.space import Space
 from rltune.study.database import read_study
 from rltune.study.distributions import Shown, to_unit
 from rltune.study.optuna_log import quiet
-from rltune.study.records import Draw
+from rltune.study.records import Proposal
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
@@ -117,7 +117,7 @@ def replay_sampler(
 
     Args:
         run: the run directory, its name, or latest
-        sampler, sampler_options: see `proposer.OPTIONS`
+        sampler, sampler_options: see `samplers.registry`
         scheduler, scheduler_options: as in `replay`; None: the search's own
         repetitions: searches, each with another seed
 
@@ -143,7 +143,7 @@ def replay_sampler(
     distances = [distance for search in searches for distance in search.distances]
     return SamplerReplay(
         sampler=sampler,
-        options=proposer.options,
+        options=proposer.sampler.values,
         scheduler=name,
         proposals=len(pool.proposals),
         good=tuple(pool.good),
@@ -184,14 +184,14 @@ class _Pool:
     def distance(self, a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
         """Return how far apart two configurations are, in Optuna's parameters: 0 to 1."""
         total = 0.0
-        for name, distribution in self.proposer.distributions.items():
+        for name, distribution in self.proposer.parameters.distributions.items():
             if name not in a or name not in b:
                 total += (name in a) != (name in b)
             elif isinstance(distribution, CategoricalDistribution):
                 total += a[name] != b[name]
             elif not distribution.single():
                 total += abs(to_unit(distribution, a[name]) - to_unit(distribution, b[name]))
-        return total / len(self.proposer.distributions)
+        return total / len(self.proposer.parameters.distributions)
 
     def apart(self) -> float:
         """Return the average distance of two proposals."""
@@ -226,13 +226,13 @@ def _search(
         rng.shuffle(left)
     scheduler, search, seen = judge(), _Search([], [], []), list[FrozenTrial]()
     for number in [*pool.starts, *[None] * len(left)]:
-        draw: Draw | None = None
+        proposal: Proposal | None = None
         if number is None and proposer is not None:
-            draw = proposer.propose(seen)
-            if draw is None:  # such as a grid that has been gone through
+            proposal = proposer.propose(seen)
+            if proposal is None:  # such as a grid that has been gone through
                 number = left[int(rng.integers(len(left)))]
             else:
-                wanted = proposer.as_parameters(draw.values)[0]
+                wanted = proposer.as_parameters(proposal.values)[0]
                 far = [pool.distance(wanted, pool.trials[one].params) for one in left]
                 number = left[int(np.argmin(far))]
                 search.distances.append(min(far))
@@ -240,7 +240,7 @@ def _search(
             number = left[0]
         if number in left:
             left.remove(number)
-        trial = _train(pool, scheduler, number, len(seen), draw)
+        trial = _train(pool, scheduler, number, len(seen), proposal)
         seen.append(trial)
         search.order.append(number)
         search.env_steps.append(max(trial.intermediate_values))
@@ -250,7 +250,7 @@ def _search(
 
 
 def _train(
-    pool: _Pool, scheduler: Scheduler, number: int, place: int, draw: Draw | None
+    pool: _Pool, scheduler: Scheduler, number: int, place: int, proposal: Proposal | None
 ) -> FrozenTrial:
     """Return the recorded trial as the scheduler makes it end, at a place in another study."""
     trial, known = pool.trials[number], dict[int, float]()
@@ -271,14 +271,14 @@ def _train(
         state=TrialState.PRUNED if state == TrialState.RUNNING else state,
         intermediate_values=known,
         user_attrs=dict(trial.user_attrs),
-        system_attrs=dict(draw.system_attrs) if draw else {},
+        system_attrs=dict(proposal.system_attrs) if proposal else {},
     )
     point, value = list(known.items())[-1]
     ended.values = None if ended.state == TrialState.FAIL else [value]
     if state != trial.state:
         ended.user_attrs["reason"] = "stopped"
-    if draw is not None:
-        ended.user_attrs["proposal"] = draw.source
+    if proposal is not None:
+        ended.user_attrs["proposal"] = proposal.source
     return ended
 
 
@@ -342,5 +342,5 @@ def _proposes(
         # With a time limit, what was too dear had been passed over.
         return spec.time_limit is None or config_hash(config) == hash_
 
-    draw = proposer.propose(seen, accept)
-    return draw is not None and config_hash(proposer.space.resolve(draw.values)) == hash_
+    proposal = proposer.propose(seen, accept)
+    return proposal is not None and config_hash(proposal.config) == hash_

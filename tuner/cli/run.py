@@ -10,6 +10,7 @@ from rltune.agents.envs.suite import HELP as ENVS
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import parse_flags, parse_mapping, reject_extra
+from rltune.samplers.registry import DEFAULT, SAMPLERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +87,7 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--sampler",
         metavar="NAME",
-        help="tpe (default), gp, cost-aware, cmaes, nsgaii, nsgaiii, qmc, random, grid",
+        help=", ".join(SAMPLERS).replace(DEFAULT, f"{DEFAULT} (default)"),
     )
     how.add_argument("--sampler-options", metavar="YAML", help='such as "{n_startup_trials: 5}"')
     how.add_argument(

@@ -24,10 +24,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.stats.pareto import ranks
 from rltune.study.reasons import BLAMED, BY_HAND, _kind
 
-# A fit takes the longer the more trials there are, the GP's with their cube: they see the best and
-# the latest ones.
-MAX_GP_TRIALS = 100
-MAX_TPE_TRIALS = 500
+MAX_TPE_TRIALS = 500  # the best and the latest ones: more take longer and teach little
 _SHARED = "study:"  # prefix of what a sampler wrote for the whole study, kept with the trial
 _LIARS = ("tpe:relative_params", "gp:relative_params")  # the parameters again, of no use here
 

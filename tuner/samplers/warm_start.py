@@ -1,12 +1,12 @@
-"""What earlier searches learned, and how far a search may trust it.
+"""Warm starts: what earlier searches learned, and how far a search may trust it.
 
 The trials of an earlier search are ranked among themselves, so that another environment's returns
 are comparable. Its best configurations are proposed, and the samplers that learn from a model
-(`LEARNERS`) see its trials beside their own. How many of each is decided by its *trust*: how often
-the earlier search would have foretold which of two of this search's trials is the better one. An
-earlier search that misleads is soon forgotten; each of several is judged on its own. The idea of
-weighing earlier tasks by the pairs that they rank rightly is that of Feurer et al., "Scalable
-Meta-Learning for Bayesian Optimization" (arXiv:1802.02219).
+(`Sampler.learns_from_earlier`) see its trials beside their own. How many of each is decided by its
+*trust*: how often the earlier search would have foretold which of two of this search's trials is
+the better one. An earlier search that misleads is soon forgotten; each of several is judged on its
+own. The idea of weighing earlier tasks by the pairs that they rank rightly is that of Feurer et
+al., "Scalable Meta-Learning for Bayesian Optimization" (arXiv:1802.02219).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.samplers.surrogate import Encoder, GaussianProcess, normal_scores
 from rltune.samplers.views import completed, is_evidence, merit
 
-LEARNERS = ("tpe", "gp", "cost-aware")
 PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
 # Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
 # too little for any trust: an earlier search that misleads costs next to nothing.

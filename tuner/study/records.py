@@ -67,15 +67,18 @@ class TrialRecord:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """A candidate.
+class Proposal:
+    """A configuration for the next trial.
 
     Attributes:
+        config: the whole configuration, with fixed and derived values
         values: of the active dimensions
-        source: the sampler's name, or "random" while it has too little to learn from
+        source: the sampler's name, "warm start", or "random" while there is too little to learn
+            from
         system_attrs: what the sampler has to find again beside the trial
     """
 
+    config: dict[str, Any]
     values: dict[str, Any]
     source: str
     system_attrs: dict[str, Any]

@@ -3,7 +3,7 @@
 Every trial is in one state, and the state is honest: WAITING (a start that is still to come),
 RUNNING, COMPLETE (ran its full budget), PRUNED (stopped early; it keeps its intermediate values and
 never competes with complete ones), FAIL (with a reason). A reason is `kind` or `kind: details`; the
-kinds in `samplers.BLAMED` teach the sampler to keep away.
+kinds in `reasons.BLAMED` teach the sampler to keep away.
 
 One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There
 the hyperparameters have their real values, those of starts as far as they are in their range; the
@@ -31,7 +31,7 @@ from rltune.study.database import Database
 from rltune.study.distributions import Shown
 from rltune.study.optuna_log import quiet
 from rltune.study.reasons import TIME_LIMIT
-from rltune.study.records import Asked, Draw, Start, TrialRecord
+from rltune.study.records import Asked, Proposal, Start, TrialRecord
 
 if TYPE_CHECKING:
     from rltune.space.space import Space
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
 
 
-class Proposer(Protocol):
-    """What a study needs of the sampler that proposes its trials; see `proposer.Proposer`.
+class ProposalSource(Protocol):
+    """What a study needs of whatever proposes its trials; see `samplers.proposer.Proposer`.
 
     Attributes:
         directions, minimize: of each objective, the first one first
@@ -53,7 +53,7 @@ class Proposer(Protocol):
         self,
         trials: Sequence[FrozenTrial],
         accept: Callable[[dict[str, Any]], bool] | None = None,
-    ) -> Draw | None:
+    ) -> Proposal | None:
         """Return a configuration for the trial that comes after `trials`; None: there is none."""
 
     def as_parameters(
@@ -83,7 +83,7 @@ class SearchStudy:
         self,
         path: str | Path,
         space: Space,
-        proposer: Proposer,
+        proposer: ProposalSource,
         starts: Sequence[Start] = (),
     ) -> None:
         self.space = space
@@ -122,22 +122,22 @@ class SearchStudy:
             if trial.state == TrialState.WAITING:
                 self._database.start(trial)
                 return _asked(trial)
-        draw = self._proposer.propose(trials, accept)
-        if draw is None:
+        proposal = self._proposer.propose(trials, accept)
+        if proposal is None:
             return None
-        config = self.space.resolve(draw.values)
-        parameters, distributions = self._proposer.as_parameters(draw.values)
+        config = proposal.config
+        parameters, distributions = self._proposer.as_parameters(proposal.values)
         trial = self._database.add(
             create_trial(
                 state=TrialState.RUNNING,
                 params=parameters,
                 distributions=distributions,
-                system_attrs=draw.system_attrs,
+                system_attrs=proposal.system_attrs,
                 user_attrs={
                     "configuration": config,
                     "hash": config_hash(config),
                     "origin": "sampler",
-                    "proposal": draw.source,
+                    "proposal": proposal.source,
                 },
             )
         )

@@ -16,7 +16,8 @@ from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.objectives.goals import Goal, Others, parse_goal
 from rltune.objectives.seeds import Entrant, make_plan
-from rltune.samplers.proposer import FOR_SEVERAL, Proposer, open_study
+from rltune.samplers.proposer import Proposer, open_study
+from rltune.samplers.registry import for_several
 from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.space.space import Space
 from rltune.study.records import Start
@@ -204,7 +205,7 @@ def test_a_warm_start_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize("sampler", FOR_SEVERAL)
+@pytest.mark.parametrize("sampler", for_several())
 def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -> None:
     """A study that is opened anew for every trial proposes what one that stays open does."""
 

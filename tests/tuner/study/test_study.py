@@ -76,7 +76,7 @@ def test_optunas_tools_show_the_real_values_and_the_samplers_their_own(path, stu
     known = [(trial.params, trial.distributions) for trial in study._database.trials]
     again = open_study(path, SPACE)._database.trials
     assert [(trial.params, trial.distributions) for trial in again] == known
-    assert list(known[0][0]) == list(study._proposer.distributions)
+    assert list(known[0][0]) == list(study._proposer.parameters.distributions)
 
 
 def test_a_study_of_an_earlier_version_goes_on(path, monkeypatch):
