@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.stats.estimates import (
     Estimate,
 )
+from rltune.study.records import quality
 
 if TYPE_CHECKING:
     from rltune.stats.estimates import Estimate
@@ -130,13 +130,9 @@ class Answer:
         return cls(**values)
 
 
-def tuning_quality(one: Finalist | Ranked) -> tuple[float, float]:
-    """Return what orders finalists by their tuning scores; the mean decides among ties."""
-    worst = -math.inf
-    return (
-        worst if one.objective is None else one.objective,
-        worst if one.objective_mean is None else one.objective_mean,
-    )
+def tuning_quality(finalist: Finalist | Ranked) -> tuple[float, ...]:
+    """Return the sort key of finalists by their tuning scores, see `records.quality`."""
+    return quality((finalist.objective,), finalist.objective_mean)
 
 
 def _finalist(values: Mapping[str, Any]) -> Finalist:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
     from rltune.samplers.earlier_runs import Taken
     from rltune.space.space import Space
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
 
 def plan_lines(
     spec: SearchSpec,
     space: Space,
-    starts: Sequence[Start],
+    starts: Sequence[StartConfig],
     folder: Path,
     command: str,
     taken: Sequence[Taken] = (),

@@ -23,6 +23,7 @@ from rltune.samplers.warm_start import Earlier, ranks
 from rltune.space.dimensions import same
 from rltune.study.distributions import nearest
 from rltune.study.reasons import blames
+from rltune.study.records import merit
 
 if TYPE_CHECKING:
     from rltune.space.dimensions import Dimension
@@ -138,16 +139,15 @@ def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier
 
 
 def _merit(row: Mapping[str, Any], winner: int | None) -> tuple[int, float, float] | None:
-    """Return what the trial is ranked by, see `views.merit`; None: it tells nothing."""
+    """Return the sort key of a trial, the winner above all others; None: it tells nothing."""
     value, state = row["objective"], row["state"]
-    known = value is not None and value == value
-    if known and row["trial"] == winner:
+    if state == "FAIL":
+        return merit(state, 0) if blames(row["reason"]) else None
+    if value is None or value != value or state not in ("COMPLETE", "PRUNED"):
+        return None
+    if row["trial"] == winner:
         return 3, 0, 0
-    if state == "COMPLETE" and known:
-        return 2, 0, value
-    if state == "PRUNED" and known:
-        return 1, row["rung"], value
-    return (0, 0, 0) if state == "FAIL" and blames(row["reason"]) else None
+    return merit(state, value, row["rung"])
 
 
 def _known(row: Mapping[str, Any], name: str) -> bool:

@@ -28,7 +28,7 @@ from rltune.samplers.base import Draw
 from rltune.samplers.parameters import Parameters
 from rltune.samplers.registry import DEFAULT, for_several, sampler_class
 from rltune.samplers.warm_start import PROPOSAL, Earlier, WarmStart
-from rltune.study.records import Proposal, Start
+from rltune.study.records import Proposal, StartConfig
 from rltune.study.study import SearchStudy
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def open_study(
     sampler_options: Mapping[str, Any] | None = None,
     seed: int = 0,
     direction: str = "maximize",
-    starts: Sequence[Start] = (),
+    starts: Sequence[StartConfig] = (),
     earlier: Sequence[Earlier] = (),
     other_directions: Sequence[str] = (),
 ) -> SearchStudy:

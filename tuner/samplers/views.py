@@ -22,7 +22,8 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.stats.pareto import ranks
-from rltune.study.reasons import BLAMED, BY_HAND, _kind
+from rltune.study.reasons import BLAMED, BY_HAND, kind
+from rltune.study.records import merit
 
 MAX_TPE_TRIALS = 500  # the best and the latest ones: more take longer and teach little
 _SHARED = "study:"  # prefix of what a sampler wrote for the whole study, kept with the trial
@@ -87,7 +88,7 @@ def is_blamed(trial: FrozenTrial) -> bool:
 
 def kind_of(trial: FrozenTrial) -> str:
     """Return the kind of the reason for which it ended; empty when there is none."""
-    return _kind(str(trial.user_attrs.get("reason", "")))
+    return kind(str(trial.user_attrs.get("reason", "")))
 
 
 def is_evidence(trial: FrozenTrial) -> bool:
@@ -97,19 +98,13 @@ def is_evidence(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.COMPLETE or is_blamed(trial)
 
 
-def merit(trial: FrozenTrial, minimize: bool) -> tuple[int, int, float]:
-    """Return what evidence is ordered by, the greater the better.
-
-    Who got further is better, as to Optuna's TPE: the scheduler stopped the worse half of its rung.
-    Of those that got equally far, the value decides; who failed is the worst.
-    """
+def merit_of(trial: FrozenTrial, minimize: bool) -> tuple[int, float, float]:
+    """Return the sort key of evidence: the greater, the better; see `records.merit`."""
     sign = -1.0 if minimize else 1.0
-    if trial.state == TrialState.COMPLETE:
-        return 2, 0, sign * (trial.value or 0.0)
     if trial.state == TrialState.PRUNED:
         step, value = max(trial.intermediate_values.items())
-        return 1, step, sign * value
-    return 0, 0, 0.0
+        return merit("PRUNED", sign * value, step)
+    return merit(trial.state.name, sign * (trial.value or 0.0))
 
 
 def for_tpe(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[FrozenTrial]:

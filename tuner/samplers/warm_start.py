@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.samplers.surrogate import Encoder, GaussianProcess, normal_scores
-from rltune.samplers.views import completed, is_evidence, merit
+from rltune.samplers.views import completed, is_evidence, merit_of
 
 PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
 # Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
@@ -91,7 +91,7 @@ class WarmStart:
     def shown(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
         """Return the trials with ranks for values, and the trusted part of the earlier ones."""
         evidence = [trial for trial in trials if is_evidence(trial)]
-        merits = ranks([merit(trial, self._minimize) for trial in evidence])
+        merits = ranks([merit_of(trial, self._minimize) for trial in evidence])
         sign = -1 if self._minimize else 1
         kept = sorted(range(len(merits)), key=lambda i: -merits[i])[:MAX_OWN]
         kept += range(max(0, len(merits) - MAX_OWN), len(merits))
@@ -107,7 +107,7 @@ class WarmStart:
 
     def _judged(self, trials: Sequence[FrozenTrial]) -> tuple[list[FrozenTrial], list[float]]:
         evidence = list(itertools.islice(filter(is_evidence, trials), MAX_JUDGED))
-        return evidence, ranks([merit(trial, self._minimize) for trial in evidence])
+        return evidence, ranks([merit_of(trial, self._minimize) for trial in evidence])
 
 
 class _Source:

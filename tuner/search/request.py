@@ -17,7 +17,7 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 
     The defaults are those of the agent but for what is fixed, and what follows from that alone.
     """
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
     around = surroundings.defaults(space, env)
     known = [("default", space.resolve(around))]
@@ -25,7 +25,7 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
         (f"start:{i}", space.resolve({**around, **start.values}))
         for i, start in enumerate(space.starts_for(env))
     ]
-    return [Start(origin, full_config(config_class, values)) for origin, values in known]
+    return [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
 
 
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

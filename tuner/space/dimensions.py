@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import Hyperparameter, coerce
 from rltune.agents.errors import UserError, unknown
-from rltune.space.yaml_lines import KeyPath, Source
+from rltune.space.yaml_lines import KeyPath, SourceText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -160,7 +160,7 @@ class Dimension:
         return f"{self.kind}: [{self.low:g}, {self.high:g}]{extra}"
 
 
-def parse_dimension(name: str, spec: object, source: Source, path: KeyPath) -> Dimension:
+def parse_dimension(name: str, spec: object, source: SourceText, path: KeyPath) -> Dimension:
     """Read a dimension such as ``{log: [1e-5, 1e-2]}``. UserError: what is wrong with it."""
     if not isinstance(spec, Mapping):
         raise source.error(
@@ -193,7 +193,7 @@ def parse_dimension(name: str, spec: object, source: Source, path: KeyPath) -> D
     return Dimension(name, kind, low, high, log=log, step=int(step), when=when)
 
 
-def _kind_of(spec: Mapping[Any, Any], source: Source, path: KeyPath) -> str:
+def _kind_of(spec: Mapping[Any, Any], source: SourceText, path: KeyPath) -> str:
     kinds = [key for key in spec if isinstance(key, str) and key in KINDS]
     if "int" in kinds and "log" in kinds:
         kinds.remove("log")
@@ -208,7 +208,9 @@ def _kind_of(spec: Mapping[Any, Any], source: Source, path: KeyPath) -> str:
     raise source.error(path, f"needs a scale: one of {', '.join(KINDS)}")
 
 
-def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tuple[float, float]:
+def _parse_range(
+    kind: str, value: object, source: SourceText, path: KeyPath
+) -> tuple[float, float]:
     what = {
         "uniform": "two numbers [low, high] with low < high",
         "log": "two positive numbers [low, high] with low < high",
@@ -236,7 +238,7 @@ def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tup
     return low, high
 
 
-def _parse_choices(value: object, source: Source, path: KeyPath) -> tuple[Any, ...]:
+def _parse_choices(value: object, source: SourceText, path: KeyPath) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise source.error(
             path, f"choice needs a list of values such as [adam, rmsprop]; got {show(value)}"
@@ -256,7 +258,7 @@ def _parse_choices(value: object, source: Source, path: KeyPath) -> tuple[Any, .
     return tuple(choices)
 
 
-def _parse_when(value: object, source: Source, path: KeyPath) -> Condition:
+def _parse_when(value: object, source: SourceText, path: KeyPath) -> Condition:
     if not isinstance(value, Mapping) or not value:
         raise source.error(
             path, f"needs names and values such as {{optimizer: rmsprop}}; got {show(value)}"
@@ -281,7 +283,7 @@ def own_dimension(parameter: Hyperparameter) -> Dimension:
         spec: dict[str, Any] = {"choice": list(parameter.choices)}
     else:
         spec = range_spec(parameter, parameter.low, parameter.high)
-    return parse_dimension(parameter.name, spec, Source("hp"), (parameter.name,))
+    return parse_dimension(parameter.name, spec, SourceText("hp"), (parameter.name,))
 
 
 def range_spec(parameter: Hyperparameter, low: Any, high: Any) -> dict[str, Any]:

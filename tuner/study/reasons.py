@@ -36,8 +36,9 @@ def at(env_steps: int) -> str:
 
 def blames(reason: str) -> bool:
     """Whether this reason of a failure lies in the configuration."""
-    return _kind(reason) in BLAMED
+    return kind(reason) in BLAMED
 
 
-def _kind(reason: str) -> str:
+def kind(reason: str) -> str:
+    """Return the kind of a reason: the text before the colon."""
     return reason.split(":")[0].strip()

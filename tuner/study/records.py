@@ -1,7 +1,8 @@
-"""Records of trials: a start, a candidate, a trial to run, and what the study knows of a trial."""
+"""Records of trials, and their order: which of two trials is better."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from rltune.stats.pareto import front, spread
 
 
 @dataclass(frozen=True)
-class Start:
+class StartConfig:
     """A configuration to try first: the full configuration, exactly as it will be trained."""
 
     origin: str  # "default", "start:0", ...
@@ -61,6 +62,12 @@ class TrialRecord:
         return None if self.value is None else (self.value, *self.others)
 
     @property
+    def objective_mean(self) -> float | None:
+        """The mean of the first objective over all evaluations, where it is known."""
+        mean: float | None = self.attrs.get("objective_mean")
+        return mean
+
+    @property
     def origins(self) -> tuple[str, ...]:
         """Its origin, and those of the starts with the same configuration."""
         return (self.origin, *self.attrs.get("also", ()))
@@ -82,6 +89,36 @@ class Proposal:
     values: dict[str, Any]
     source: str
     system_attrs: dict[str, Any]
+
+
+def quality(
+    values: Sequence[float | None], mean: float | None, minimize: Sequence[bool] = (False,)
+) -> tuple[float, ...]:
+    """Return the sort key of trials with the same, whole budget: the greater, the better.
+
+    Args:
+        values: of each objective, the first one decides; None: unknown, which is the worst
+        mean: of the first objective over all evaluations; it decides among ties
+        minimize: whether lower is better, of each objective
+    """
+    known = [*zip(values, minimize, strict=True), (mean, minimize[0])]
+    return tuple(-math.inf if v is None else -v if lower else v for v, lower in known)
+
+
+def merit(state: str, value: float, env_steps: float = 0) -> tuple[int, float, float]:
+    """Return the sort key of trials that got differently far: the greater, the better.
+
+    A trial that got further is better, as to Optuna's TPE: the scheduler stopped the worse half of
+    its rung. Of those that got equally far, the value decides; a failed one is the worst.
+
+    Args:
+        state: "COMPLETE", "PRUNED" or "FAIL"
+        value: the greater, the better
+        env_steps: of a pruned trial, at its value
+    """
+    if state == "COMPLETE":
+        return 2, 0, value
+    return (1, env_steps, value) if state == "PRUNED" else (0, 0, 0)
 
 
 def is_reference(origin: str) -> bool:

@@ -31,7 +31,7 @@ from rltune.study.database import Database
 from rltune.study.distributions import Shown
 from rltune.study.optuna_log import quiet
 from rltune.study.reasons import TIME_LIMIT
-from rltune.study.records import Asked, Proposal, Start, TrialRecord
+from rltune.study.records import Asked, Proposal, StartConfig, TrialRecord, quality
 
 if TYPE_CHECKING:
     from rltune.space.space import Space
@@ -84,7 +84,7 @@ class SearchStudy:
         path: str | Path,
         space: Space,
         proposer: ProposalSource,
-        starts: Sequence[Start] = (),
+        starts: Sequence[StartConfig] = (),
     ) -> None:
         self.space = space
         self._proposer = proposer
@@ -248,15 +248,9 @@ class SearchStudy:
         budgets = [record.attrs.get("budget") or 0 for record in complete]
         most = max(budgets, default=0)
         full = [r for r, budget in zip(complete, budgets, strict=True) if budget == most]
-        signs = [1.0 if minimize else -1.0 for minimize in self.minimize]
-
-        def loss(record: TrialRecord) -> tuple[float, ...]:
-            assert record.values is not None
-            own = [sign * value for sign, value in zip(signs, record.values, strict=True)]
-            mean = record.attrs.get("objective_mean")
-            return *own, math.inf if mean is None else signs[0] * mean, record.number
-
-        full.sort(key=loss)
+        full.sort(  # stable: the earlier of equal ones stays first
+            key=lambda r: quality(r.values or (), r.objective_mean, self.minimize), reverse=True
+        )
         return [record for record in full if record.value == full[0].value]
 
     def reports(self) -> dict[int, dict[int, float]]:
@@ -280,7 +274,7 @@ class SearchStudy:
         """Close the file; what was written so far is durable without it."""
         self._database.close()
 
-    def _enqueue(self, starts: Sequence[Start]) -> None:
+    def _enqueue(self, starts: Sequence[StartConfig]) -> None:
         """Put the starts into the study, once; a kill in between loses and doubles none."""
         if self._database.study.user_attrs.get("ready"):
             return

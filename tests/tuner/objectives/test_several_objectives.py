@@ -20,7 +20,7 @@ from rltune.samplers.proposer import Proposer, open_study
 from rltune.samplers.registry import for_several
 from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from rltune.study.study import SearchStudy
 from toy_trade import TradeAgent
 
@@ -210,7 +210,7 @@ def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -
     """A study that is opened anew for every trial proposes what one that stays open does."""
 
     def reopened(path: str) -> SearchStudy:
-        starts = [Start("default", {"quality": 0.5, "waste": 2.0})]
+        starts = [StartConfig("default", {"quality": 0.5, "waste": 2.0})]
         return open_study(
             tmp_path / path, NUMBERS, sampler=sampler, starts=starts, other_directions=["minimize"]
         )

@@ -13,7 +13,7 @@ from rltune.samplers.warm_start import Earlier
 from rltune.space.space import Space
 from rltune.study.distributions import make_distribution
 from rltune.study.optuna_log import quiet
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 
 SAMPLERS = list(REGISTERED)
 # A GP fits for every draw: few trials, and fewer at random.
@@ -192,7 +192,7 @@ def test_starts_outside_of_the_ranges_are_learned_from_at_the_border(tmp_path):
     config = {"learning_rate": "lin_1e-3", "gamma": 0.5, "n_steps": 100, "batch_size": 64}
     config |= {"n_epochs": 99, "optimizer": "rmsprop", "rms_alpha": 0.99, "n_envs": 8}
     odd = {**config, "optimizer": "sgd"}
-    starts = [Start("default", config), Start("start:0", odd)]
+    starts = [StartConfig("default", config), StartConfig("start:0", odd)]
     study = open_study(tmp_path / "study.db", SPACE, starts=starts)
     for _ in starts:
         study.tell(study.ask().number, "COMPLETE", 1.0)
@@ -350,8 +350,8 @@ def test_no_configuration_is_run_twice(sampler, tmp_path):
             },
         }
     )
-    starts = [Start("default", {"clip": 0.2, "n": 2.0, "m": 1})]  # as YAML may have it
-    starts.append(Start("start:0", {"kind": "b", "m": 2, "n": 3, "clip": 0.2}))
+    starts = [StartConfig("default", {"clip": 0.2, "n": 2.0, "m": 1})]  # as YAML may have it
+    starts.append(StartConfig("start:0", {"kind": "b", "m": 2, "n": 3, "clip": 0.2}))
     values = ({"n": 2, "m": 1}, {"n": 4, "m": 2, "kind": "b"}, {"n": 1, "m": 1})
     earlier = [Earlier("earlier", values, (0.2, 0.9, 0.5))]
     about = {"sampler": sampler, "starts": starts, "earlier": earlier}

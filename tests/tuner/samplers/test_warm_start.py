@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rltune.samplers.proposer import Proposer, open_study
 from rltune.samplers.warm_start import MAX_SHOWN, Earlier, ranks
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from rltune.study.study import SearchStudy
 
 SPACE = Space.from_dict(
@@ -102,7 +102,7 @@ def test_proposals_are_apart(tmp_path: Path) -> None:
     source = Earlier("one", values, tuple(ranks([hill(one) for one in values])))
     proposer = Proposer(SPACE, "random", {}, 0, "maximize", [source])
     assert proposer._warm_start is not None
-    start = [Start("start:0", values[0])]
+    start = [StartConfig("start:0", values[0])]
     study = open_study(tmp_path / "a.db", SPACE, starts=start)
     run(study, 1)
     second, *rest = proposer._warm_start._sources[0].best(study._database.trials)

@@ -17,7 +17,7 @@ from rltune.samplers.proposer import open_study
 from rltune.schedulers.asha import ASHA
 from rltune.space.space import Space
 from rltune.study.distributions import Shown
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 
 SPACE = Space.from_dict(
     {
@@ -31,7 +31,7 @@ SPACE = Space.from_dict(
 )
 DEFAULT = {"n_envs": 8, "learning_rate": 3e-4, "gamma": 0.99, "n_steps": 2048}
 ZOO = {"n_envs": 8, "learning_rate": "lin_1e-3", "gamma": 0.98, "n_steps": 48}
-STARTS = [Start("default", DEFAULT), Start("start:0", ZOO)]
+STARTS = [StartConfig("default", DEFAULT), StartConfig("start:0", ZOO)]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def _killed(*args):
 
 
 def test_starts_with_the_same_configuration_run_once_and_keep_all_origins(path):
-    twin = Start("start:7", dict(reversed(DEFAULT.items())))
+    twin = StartConfig("start:7", dict(reversed(DEFAULT.items())))
     study = open_study(path, SPACE, starts=[*STARTS, twin])
     assert [t.origins for t in study.trials()] == [("default", "start:7"), ("start:0",)]
 
@@ -274,10 +274,10 @@ CHILD = """
 import sys
 from rltune.study.distributions import Shown
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from rltune.samplers.proposer import open_study
 space = Space.from_dict({space!r})
-study = open_study({path!r}, space, starts=[Start("default", {default!r})], seed=7)
+study = open_study({path!r}, space, starts=[StartConfig("default", {default!r})], seed=7)
 for trial in study.unfinished():
     print("again", trial.number, flush=True)
     study.tell(trial.number, "COMPLETE", 0.0)
