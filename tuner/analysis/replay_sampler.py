@@ -31,9 +31,10 @@ from rltune.schedulers.registry import make_scheduler
 from rltune.schedulers.resource import Clock
 from rltune.space.space import Space
 from rltune.study.database import read_study
-from rltune.study.distributions import Shown, to_unit
+from rltune.study.distributions import to_unit
 from rltune.study.optuna_log import quiet
 from rltune.study.records import Proposal
+from rltune.study.stored_parameters import StoredParameters
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
@@ -315,8 +316,8 @@ def _trials(recorded: RunReader, space: Space) -> list[FrozenTrial]:
     if not path.exists():
         raise UserError(f"{path} is not there; without the study no sampler can be replayed.")
     with quiet():
-        shown = Shown(space.dimensions.values())
-        trials = [shown.inside(trial) for trial in read_study(path)]
+        stored = StoredParameters(space)
+        trials = [stored.from_file(trial) for trial in read_study(path)]
     return [trial for trial in trials if trial.state != TrialState.WAITING]
 
 

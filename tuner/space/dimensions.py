@@ -69,7 +69,7 @@ class Dimension:
     def internal(self) -> Internal:
         """The distribution of the internal values."""
         if self.kind == "choice":
-            return Internal("categorical", choices=tuple(_label(c) for c in self.choices))
+            return Internal("categorical", choices=tuple(choice_label(c) for c in self.choices))
         if self.kind == "int":
             return Internal("int", self.low, self.high, log=self.log, step=self.step)
         if self.kind == "pow2":
@@ -83,7 +83,7 @@ class Dimension:
         if not self.contains(value):
             raise UserError(f"{self.name}={value!r} is outside of {self.describe()}")
         if self.kind == "choice":
-            return _label(value)
+            return choice_label(value)
         if self.kind == "pow2":
             return int(value).bit_length() - 1
         if self.kind == "one_minus_log":
@@ -94,7 +94,7 @@ class Dimension:
     def from_internal(self, x: Any) -> Any:
         """Return the value for an internal value, numbers with five significant digits."""
         if self.kind == "choice":
-            return next(c for c in self.choices if same(_label(c), x))
+            return next(c for c in self.choices if same(choice_label(c), x))
         if self.kind == "pow2":
             return 2 ** int(x)
         if self.kind == "int":
@@ -252,7 +252,7 @@ def _parse_choices(value: object, source: SourceText, path: KeyPath) -> tuple[An
                 f"the choice {show(item)} must be a number, a text, true, false or a list of them",
             )
         # Optuna cannot tell apart values that are equal in Python, such as 1, 1.0 and true.
-        if any(_label(choice) == _label(other) for other in choices):
+        if any(choice_label(choice) == choice_label(other) for other in choices):
             raise source.error(path, f"the choice {show(item)} is there twice; remove one")
         choices.append(choice)
     return tuple(choices)
@@ -385,8 +385,8 @@ def is_power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
-def _label(choice: Any) -> bool | int | float | str | None:
-    """A choice as Optuna can store it: lists become their JSON text."""
+def choice_label(choice: Any) -> bool | int | float | str | None:
+    """Return a choice as Optuna can store it: lists become their JSON text."""
     if isinstance(choice, list):
         return json.dumps(choice)
     known: bool | int | float | str | None = choice

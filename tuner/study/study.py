@@ -6,8 +6,8 @@ never competes with complete ones), FAIL (with a reason). A reason is `kind` or 
 kinds in `reasons.BLAMED` teach the sampler to keep away.
 
 One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There
-the hyperparameters have their real values, those of starts as far as they are in their range; the
-configuration itself is the user attribute "configuration".
+the hyperparameters have their real values, a schedule the number that it begins with (see
+`stored_parameters.py`); the configuration itself is the user attribute "configuration".
 
 With several objectives the study has a direction and every trial a value for each. Intermediate
 values are a user attribute then (`INTERMEDIATE`): Optuna allows none in such a study, and its TPE
@@ -28,10 +28,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
 from rltune.common.reading import reading
 from rltune.study.database import Database
-from rltune.study.distributions import Shown
 from rltune.study.optuna_log import quiet
 from rltune.study.reasons import TIME_LIMIT
 from rltune.study.records import Asked, Proposal, StartConfig, TrialRecord, quality
+from rltune.study.stored_parameters import StoredParameters
 
 if TYPE_CHECKING:
     from rltune.space.space import Space
@@ -90,8 +90,8 @@ class SearchStudy:
         self._proposer = proposer
         self._ended: dict[int, TrialRecord] = {}
         with quiet(), reading(path):
-            shown = Shown(space.dimensions.values())
-            self._database = Database(Path(path), proposer.directions, shown)
+            stored = StoredParameters(space, [start.config for start in starts])
+            self._database = Database(Path(path), proposer.directions, stored)
             self._enqueue(starts)
             self.trials()
 
