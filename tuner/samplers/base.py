@@ -138,7 +138,7 @@ class Sampler(ABC):
         return f"{self.name}: {'; '.join(notes)}" if notes else self.name
 
     def notes(self) -> list[str]:
-        """Return what `describe` says beside the name."""
+        """Return the parts of the description beside the name."""
         for option in ("n_startup_trials", "population_size"):
             if option in self.values:
                 return [f"until {self.values[option]} trials have ended, it draws at random"]

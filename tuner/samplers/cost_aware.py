@@ -184,14 +184,14 @@ def _cost(trial: FrozenTrial) -> tuple[float, int] | None:
 
 
 def _values(trials: Sequence[FrozenTrial], sign: float) -> list[float]:
-    """Return the trials' last values, the greater the better; who failed has the worst."""
+    """Return the trials' last values, the greater the better; failed ones have the worst."""
     values = [None if is_blamed(t) or t.value is None else sign * t.value for t in trials]
     worst = min((value for value in values if value is not None), default=0.0)
     return [worst if value is None else value for value in values]
 
 
 def _parts(trials: Sequence[FrozenTrial]) -> Array:
-    """Return how far the trials got: 1 at the full budget, 0 at a hundredth of it or less."""
+    """Return each trial's part of the budget on a log scale: 1 is all, 0 a hundredth or less."""
     most = max((max(t.intermediate_values, default=1) for t in trials), default=1)
     parts = [
         max(t.intermediate_values, default=most) / most if t.state == TrialState.PRUNED else 1.0

@@ -1,4 +1,4 @@
-"""Earlier searches, read into the dimensions of a new one (`--from RUN`).
+"""Earlier searches for a warm start, read into the dimensions of a new one (`--from RUN`).
 
 Read once, when the search begins: what was taken over lies in the run directory then, and a resume
 does not need the earlier runs.
@@ -86,18 +86,18 @@ def read_earlier(
 def take_over(
     run: RunDir, runs: Sequence[str], space: Space, defaults: Mapping[str, Any]
 ) -> list[Earlier]:
-    """Return what the search took over when it began; the first time, read it and keep it."""
+    """Return the earlier searches of this one; read and kept when it begins, then read back."""
     path = run.path / FILE
     if not path.exists() and runs:
         earlier, taken = read_earlier(runs, space, defaults)
-        run.write_text(FILE, json.dumps([asdict(one) for one in earlier]))
-        run.content["warm_start"] = [asdict(one) for one in taken]
+        run.write_text(FILE, json.dumps([asdict(search) for search in earlier]))
+        run.content["warm_start"] = [asdict(search) for search in taken]
         run.write_yaml("run.yaml", run.content)
     if not path.exists():
         return []
     with reading(path):
         kept = json.loads(path.read_text())
-        return [Earlier(one["name"], tuple(one["values"]), tuple(one["ranks"])) for one in kept]
+        return [Earlier(k["name"], tuple(k["values"]), tuple(k["ranks"])) for k in kept]
 
 
 def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier, Taken]:

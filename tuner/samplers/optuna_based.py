@@ -34,7 +34,7 @@ class OptunaSampler(Sampler):
         """Return Optuna's sampler for the draws of one trial."""
 
     def joint(self) -> dict[str, BaseDistribution]:
-        """Return what is drawn together; empty: Optuna's sampler finds that itself."""
+        """Return the parameters drawn together; empty: Optuna's sampler finds its groups itself."""
         return self.parameters.unconditional()
 
     def view(self, known: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -47,7 +47,7 @@ class OptunaSampler(Sampler):
         return [name for name, parameter in self.parameters.names.items() if parameter not in joint]
 
     def notes(self) -> list[str]:
-        """Return what `describe` says beside the name."""
+        """Return the parts of the description beside the name."""
         left = self.left_to_chance()
         at_random = f"always at random: {', '.join(left)} ({self.left_kinds} dimensions)"
         return [*super().notes(), *([at_random] if left else [])]

@@ -146,7 +146,7 @@ class Proposer:
         yield from self.sampler.draws(trials, self.known(trials), seed)
 
     def known(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-        """Return what the sampler may learn from: the trials, and those of earlier searches."""
+        """Return the trials to learn from: the study's, after those of a warm start."""
         inside = self.parameters.inside(trials)
         if self._warm_start and self.sampler.learns_from_earlier:
             return self._warm_start.shown(inside)

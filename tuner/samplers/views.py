@@ -1,4 +1,4 @@
-"""The study as a sampler is to see it; nothing that the sampler writes there reaches the storage.
+"""Views of the study for samplers; nothing that a sampler writes there reaches the storage.
 
 Optuna's own view would hide or distort:
 
@@ -64,7 +64,7 @@ class Notes:
         self._written: dict[str, Any] = {}
 
     def of_the_trial(self) -> dict[str, Any]:
-        """Return what is to be kept with the trial."""
+        """Return the attributes to keep with the trial."""
         return {key: v for key, v in self._written.items() if not key.startswith(_LIARS)}
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
@@ -72,7 +72,7 @@ class Notes:
         self._written[key] = value
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return what samplers wrote for the whole study."""
+        """Return the attributes that samplers wrote for the whole study."""
         return self._shared
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
@@ -207,7 +207,7 @@ def running(
 
 
 def shared_attrs(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """Return what samplers wrote for the whole study."""
+    """Return the attributes that samplers wrote for the whole study."""
     return {
         key[len(_SHARED) :]: value
         for trial in trials

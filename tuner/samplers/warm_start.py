@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.samplers.surrogate import Encoder, GaussianProcess, normal_scores
 from rltune.samplers.views import completed, is_evidence, merit_of
 
-PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
+PROPOSAL = "warm start"  # the source of a trial that an earlier search suggests
 # Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
 # too little for any trust: an earlier search that misleads costs next to nothing.
 BELIEF = (2.0, 1.0)
@@ -72,12 +72,12 @@ class WarmStart:
         encoder = Encoder(distributions)
         self._minimize = minimize
         self._sources = [
-            _Source(one, own, encoder, distributions)
-            for one, own in zip(earlier, parameters, strict=True)
+            _EarlierSearch(search, own, encoder, distributions)
+            for search, own in zip(earlier, parameters, strict=True)
         ]
 
     def proposals(self, trials: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
-        """Return what earlier searches suggest now, the best first; mostly nothing."""
+        """Yield the configurations that earlier searches suggest now, best first; mostly none."""
         taken = sum(trial.user_attrs.get("proposal") == PROPOSAL for trial in trials)
         if taken >= MAX_PROPOSALS:
             return
@@ -110,8 +110,8 @@ class WarmStart:
         return evidence, ranks([merit_of(trial, self._minimize) for trial in evidence])
 
 
-class _Source:
-    """One earlier search: what it foretells, suggests and shows."""
+class _EarlierSearch:
+    """One earlier search: its predictions, its suggestions, and the trials that it shows."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whether the parts of a search space go together."""
+"""Checks of a search space: its dimensions, conditions, expressions and starts go together."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def unreachable(space: SpaceCore, names: Iterable[str]) -> str:
         when = space.dimensions[name].when if name in space.dimensions else {}
         for parent, wanted in when.items():
             before = asked.get(parent, wanted)
-            asked[parent] = [v for v in before if any(same(v, one) for one in wanted)]
+            asked[parent] = [v for v in before if any(same(v, value) for value in wanted)]
         todo += [*when, *(space.derived[name].names if name in space.derived else ())]
     for parent, values in asked.items():
         if not any(can_be(space, parent, value) for value in values):

@@ -138,7 +138,7 @@ class SpaceCore:
     def starts_for(self, env: str | None) -> list[Start]:
         """The starts that are meant for an environment, or for one of several."""
         wanted = set(environments(env)) if env else set()
-        return [one for one in self.starts if not one.env or wanted.intersection(one.env)]
+        return [start for start in self.starts if not start.env or wanted.intersection(start.env)]
 
     def _with_derived(self, config: Mapping[str, Any]) -> dict[str, Any]:
         known = dict(config)

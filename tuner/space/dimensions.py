@@ -1,4 +1,4 @@
-"""A searched hyperparameter: its range, its scale, and what the sampler sees of it.
+"""Dimensions of a search space: range, scale, and the internal value that samplers work on.
 
 The sampler works on an *internal* value: the exponent of a power of two, ``1 - x`` on a logarithmic
 scale, the value itself for the rest.

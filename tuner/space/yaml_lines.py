@@ -1,4 +1,4 @@
-"""YAML that remembers its lines, so that every mistake can be reported where it stands.
+"""YAML with line numbers, so that every mistake can be reported where it stands.
 
 Scalars follow YAML 1.2, not PyYAML's 1.1: ``1e6`` is a number, ``on`` and ``no`` are text. A key
 that is written twice is an error.

@@ -71,7 +71,7 @@ def nearest(dimension: Dimension, value: Any) -> Any:
 
 
 def to_unit(distribution: BaseDistribution, value: float) -> float:
-    """Return where in 0..1 a number of the distribution is, on its own scale."""
+    """Return the place of a number in its distribution, 0 to 1, on its own scale."""
     low, high, log = _bounds(distribution)
     return ((math.log(value) if log else value) - low) / (high - low)
 

@@ -35,8 +35,8 @@ class TrialRecord:
         state: "WAITING", "RUNNING", "COMPLETE", "PRUNED" or "FAIL"
         value: objective of a complete trial; the last intermediate value of a pruned one
         intermediate: env_steps -> value
-        attrs: what was told beside the value; "proposal" says who proposed it, "also" what other
-            starts have the same configuration
+        attrs: what was told beside the value; "proposal" is the source of its proposal, "also" what
+            other starts have the same configuration
         started, finished: Unix seconds
         others: the values of the other objectives, where there are some
         other_intermediate: env_steps -> those values
