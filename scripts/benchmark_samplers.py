@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.agents.config import config_hash
-from rltune.samplers import proposer
+from rltune.samplers import tpe
 from rltune.samplers.proposer import Proposer
+from rltune.samplers.registry import SAMPLERS
 from rltune.samplers.views import completed
 from rltune.samplers.warm_start import Earlier, ranks
 from rltune.schedulers.registry import make_scheduler
@@ -269,25 +270,25 @@ def rungs(args: argparse.Namespace) -> None:
     """Compare ways to show TPE the trials stopped early."""
     most = args.trials or 30
     print(f"true value of the best after {most} full budgets, {args.reps} repetitions")
-    kept, found = proposer.for_tpe, {}
+    kept, found = tpe.for_tpe, {}
     for name, view in (
         ("as it is", kept),
         ("the largest budget only", largest_budget),
         ("full trials only", only_full),
     ):
-        proposer.for_tpe = view
+        tpe.for_tpe = view
         found[name] = [halved(Bench("tpe", s), Target(s), most) for s in range(args.reps)]
         gap = np.array(found[name]) - np.array(found["as it is"])
         error = 1.96 * gap.std() / math.sqrt(len(gap))
         print(f"  {name}: mean {np.mean(found[name]):.3f}; "
               f"difference {gap.mean():+.3f} +- {error:.3f}", flush=True)  # fmt: skip
-    proposer.for_tpe = kept
+    tpe.for_tpe = kept
 
 
 def timed(args: argparse.Namespace) -> None:
     """Time a proposal after 2,000 trials, a third of them complete."""
     rng = np.random.default_rng(0)
-    for name in proposer.OPTIONS:
+    for name in SAMPLERS:
         for earlier in ([], [learned("the same", 0)]):
             bench, target = Bench(name, 0, earlier), Target(0)
             for n in range(2000):

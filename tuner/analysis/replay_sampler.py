@@ -1,7 +1,7 @@
-"""What a sampler would have done with a search that was recorded.
+"""Replay of a sampler: a recorded search again, with its own sampler or with another one.
 
 With the search's own sampler, every configuration is proposed again from what was known when it
-was: `proposed_again` counts them. What another sampler would have proposed nobody has trained. So
+was: `proposed_again` counts them. What another sampler would have proposed was never trained. So
 `replay_sampler` lets the nearest recorded configuration that is left stand for each proposal, and
 says how soon the best ones come, against the recorded order and against chance.
 """
@@ -31,9 +31,10 @@ from rltune.schedulers.registry import make_scheduler
 from rltune.schedulers.resource import Resource
 from rltune.space.space import Space
 from rltune.study.database import read_study
-from rltune.study.distributions import Shown, to_unit
+from rltune.study.distributions import to_unit
 from rltune.study.optuna_log import quiet
-from rltune.study.records import Draw
+from rltune.study.records import Proposal
+from rltune.study.stored_parameters import StoredParameters
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
@@ -65,7 +66,7 @@ class SamplerReplay:
     Attributes:
         sampler: its name
         options: all of its options
-        scheduler: who stops the trials meanwhile
+        scheduler: what stops trials meanwhile
         proposals: recorded configurations that a sampler had proposed, which are those to be found
         good: the numbers of the best of them that ran their full budget, best first
         sampled: of the searches in its order
@@ -113,11 +114,12 @@ def replay_sampler(
     """Return how soon a sampler comes to the best of the recorded configurations.
 
     The starts come first, as they did. Then the sampler proposes, one trial at a time, knowing what
-    the recorded evaluations tell of the trials before; whoever the scheduler stops costs no more.
+    the recorded evaluations tell of the trials before. A trial that the scheduler stops costs no
+    more.
 
     Args:
         run: the run directory, its name, or latest
-        sampler, sampler_options: see `proposer.OPTIONS`
+        sampler, sampler_options: see `samplers.registry`
         scheduler, scheduler_options: as in `replay`; None: the search's own
         repetitions: searches, each with another seed
 
@@ -139,17 +141,17 @@ def replay_sampler(
     searches = []
     for seed in range(spec.seed, spec.seed + repetitions):
         another = _proposer(recorded, spec, sampler, sampler_options or {}, seed)
-        searches.append(_search(pool, judge, another, seed=seed))
+        searches.append(_simulate(pool, judge, another, seed=seed))
     distances = [distance for search in searches for distance in search.distances]
     return SamplerReplay(
         sampler=sampler,
-        options=proposer.options,
+        options=proposer.sampler.values,
         scheduler=name,
         proposals=len(pool.proposals),
         good=tuple(pool.good),
         sampled=_reached(searches, pool),
-        by_chance=_reached([_search(pool, judge, None, seed=n) for n in range(BY_CHANCE)], pool),
-        recorded=_reached([_search(pool, judge, None, seed=None)], pool),
+        by_chance=_reached([_simulate(pool, judge, None, seed=n) for n in range(BY_CHANCE)], pool),
+        recorded=_reached([_simulate(pool, judge, None, seed=None)], pool),
         distance=float(np.mean(distances)) if distances else 0.0,
         apart=pool.apart(),
     )
@@ -170,7 +172,7 @@ class _Pool:
             self.reports.setdefault(number, []).append(tuple(report))  # type: ignore[arg-type]
         trials = {trial.number: trial for trial in _trials(recorded, proposer.space)}
         self.trials = {number: trials[number] for number in sorted(self.reports)}
-        self.proposals = [number for number, one in self.trials.items() if _is_proposal(one)]
+        self.proposals = [n for n, trial in self.trials.items() if _is_proposal(trial)]
         self.starts = [number for number in self.trials if number not in set(self.proposals)]
         whole = [number for number in self.proposals if number in complete]
         whole.sort(key=lambda number: (-self.reports[number][-1][1], number))
@@ -184,14 +186,14 @@ class _Pool:
     def distance(self, a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
         """Return how far apart two configurations are, in Optuna's parameters: 0 to 1."""
         total = 0.0
-        for name, distribution in self.proposer.distributions.items():
+        for name, distribution in self.proposer.parameters.distributions.items():
             if name not in a or name not in b:
                 total += (name in a) != (name in b)
             elif isinstance(distribution, CategoricalDistribution):
                 total += a[name] != b[name]
             elif not distribution.single():
                 total += abs(to_unit(distribution, a[name]) - to_unit(distribution, b[name]))
-        return total / len(self.proposer.distributions)
+        return total / len(self.proposer.parameters.distributions)
 
     def apart(self) -> float:
         """Return the average distance of two proposals."""
@@ -201,7 +203,7 @@ class _Pool:
 
 
 @dataclass
-class _Search:
+class _SimulatedSearch:
     """A simulated search: its trials in their order, and the env_steps of each."""
 
     order: list[int]
@@ -209,13 +211,13 @@ class _Search:
     distances: list[float]
 
 
-def _search(
+def _simulate(
     pool: _Pool,
     judge: Callable[[], Scheduler],
     proposer: Proposer | None,
     *,
     seed: int | None,
-) -> _Search:
+) -> _SimulatedSearch:
     """Run one search until it has the best proposal; without a proposer in any order by chance.
 
     Without a seed, too, in the recorded order.
@@ -224,23 +226,23 @@ def _search(
     left = list(pool.proposals)
     if proposer is None and seed is not None:
         rng.shuffle(left)
-    scheduler, search, seen = judge(), _Search([], [], []), list[FrozenTrial]()
+    scheduler, search, seen = judge(), _SimulatedSearch([], [], []), list[FrozenTrial]()
     for number in [*pool.starts, *[None] * len(left)]:
-        draw: Draw | None = None
+        proposal: Proposal | None = None
         if number is None and proposer is not None:
-            draw = proposer.propose(seen)
-            if draw is None:  # such as a grid that has been gone through
+            proposal = proposer.propose(seen)
+            if proposal is None:  # such as a grid that has been gone through
                 number = left[int(rng.integers(len(left)))]
             else:
-                wanted = proposer.as_parameters(draw.values)[0]
-                far = [pool.distance(wanted, pool.trials[one].params) for one in left]
+                wanted = proposer.as_parameters(proposal.values)[0]
+                far = [pool.distance(wanted, pool.trials[n].params) for n in left]
                 number = left[int(np.argmin(far))]
                 search.distances.append(min(far))
         elif number is None:
             number = left[0]
         if number in left:
             left.remove(number)
-        trial = _train(pool, scheduler, number, len(seen), draw)
+        trial = _train(pool, scheduler, number, len(seen), proposal)
         seen.append(trial)
         search.order.append(number)
         search.env_steps.append(max(trial.intermediate_values))
@@ -250,7 +252,7 @@ def _search(
 
 
 def _train(
-    pool: _Pool, scheduler: Scheduler, number: int, place: int, draw: Draw | None
+    pool: _Pool, scheduler: Scheduler, number: int, place: int, proposal: Proposal | None
 ) -> FrozenTrial:
     """Return the recorded trial as the scheduler makes it end, at a place in another study."""
     trial, known = pool.trials[number], dict[int, float]()
@@ -271,19 +273,19 @@ def _train(
         state=TrialState.PRUNED if state == TrialState.RUNNING else state,
         intermediate_values=known,
         user_attrs=dict(trial.user_attrs),
-        system_attrs=dict(draw.system_attrs) if draw else {},
+        system_attrs=dict(proposal.system_attrs) if proposal else {},
     )
     point, value = list(known.items())[-1]
     ended.values = None if ended.state == TrialState.FAIL else [value]
     if state != trial.state:
         ended.user_attrs["reason"] = "stopped"
-    if draw is not None:
-        ended.user_attrs["proposal"] = draw.source
+    if proposal is not None:
+        ended.user_attrs["proposal"] = proposal.source
     return ended
 
 
-def _reached(searches: Sequence[_Search], pool: _Pool) -> Reached:
-    def until(search: _Search, wanted: Sequence[int]) -> tuple[int, int]:
+def _reached(searches: Sequence[_SimulatedSearch], pool: _Pool) -> Reached:
+    def until(search: _SimulatedSearch, wanted: Sequence[int]) -> tuple[int, int]:
         place = min(search.order.index(number) for number in wanted if number in search.order)
         return place + 1, sum(search.env_steps[: place + 1])
 
@@ -314,8 +316,8 @@ def _trials(recorded: RunReader, space: Space) -> list[FrozenTrial]:
     if not path.exists():
         raise UserError(f"{path} is not there; without the study no sampler can be replayed.")
     with quiet():
-        shown = Shown(space.dimensions.values())
-        trials = [shown.inside(one) for one in read_study(path)]
+        stored = StoredParameters(space)
+        trials = [stored.from_file(trial) for trial in read_study(path)]
     return [trial for trial in trials if trial.state != TrialState.WAITING]
 
 
@@ -330,17 +332,17 @@ def _proposes(
     asked = trial.datetime_start
     assert asked is not None
     seen = []
-    for one in trials[: trial.number]:
-        if one.datetime_complete is None or one.datetime_complete > asked:
-            attrs = {**one.user_attrs, "reason": ""}
-            one = changed(one, state=TrialState.RUNNING, user_attrs=attrs)
-            one.values = None
-        seen.append(one)
+    for before in trials[: trial.number]:
+        if before.datetime_complete is None or before.datetime_complete > asked:
+            attrs = {**before.user_attrs, "reason": ""}
+            before = changed(before, state=TrialState.RUNNING, user_attrs=attrs)
+            before.values = None
+        seen.append(before)
     hash_ = trial.user_attrs["hash"]
 
     def accept(config: dict[str, Any]) -> bool:
         # With a time limit, what was too dear had been passed over.
         return spec.time_limit is None or config_hash(config) == hash_
 
-    draw = proposer.propose(seen, accept)
-    return draw is not None and config_hash(proposer.space.resolve(draw.values)) == hash_
+    proposal = proposer.propose(seen, accept)
+    return proposal is not None and config_hash(proposal.config) == hash_

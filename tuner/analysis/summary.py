@@ -9,6 +9,7 @@ import fcntl
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -25,6 +26,7 @@ from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.train_spec import retrain_command
 from rltune.study.reasons import TIME_LIMIT
+from rltune.study.records import quality
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,10 +205,7 @@ class Summary:
         complete = self.trials[self.trials["state"] == "COMPLETE"].dropna(subset=["objective"])
         if not len(complete):
             return None
-        keys = ["objective", "objective_mean"]
-        if "on_front" in complete:
-            keys.insert(1, "on_front")
-        row = complete.sort_values(keys, ascending=False, na_position="last").iloc[0]
+        row = max(complete.to_dict("records"), key=_quality)  # the earlier one of equal ones
         return int(row["trial"]), float(row["objective"])
 
     @cached_property
@@ -318,6 +317,14 @@ class Summary:
                 **({"front": self.front.to_dict()} if self.front else {}),
             }
         )
+
+
+def _quality(row: Mapping[Any, Any]) -> tuple[float, ...]:
+    """Return the sort key of a row of the trials; ties in the objective go to the front."""
+    mean = row["objective_mean"]
+    on_front = row.get("on_front") in (True, 1)
+    known = mean is not None and mean == mean
+    return quality((row["objective"], on_front), mean if known else None, (False, False))
 
 
 def _check_spec(kind: str, spec: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from rltune.answer.tournament import Tournament, pick_finalists
 from rltune.backends.checkpoints import copy_to_use, kept_weights
 from rltune.runs.history import read_history
 from rltune.runs.train_spec import retrain_command
-from rltune.samplers.proposer import check_options
+from rltune.samplers.registry import check_options
 from rltune.schedulers.registry import is_population
 from rltune.study.lineage import lineage
 from rltune.study.reasons import TIME_LIMIT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from rltune.common.plain import plain
 from rltune.stats.estimates import (
     Estimate,
 )
+from rltune.study.records import quality
 
 if TYPE_CHECKING:
     from rltune.stats.estimates import Estimate
@@ -131,13 +131,9 @@ class Answer:
         return cls(**values)
 
 
-def tuning_quality(finalist: Finalist | Ranked) -> tuple[float, float]:
-    """Return the key that orders finalists by tuning score; the mean decides among ties."""
-    worst = -math.inf
-    return (
-        worst if finalist.objective is None else finalist.objective,
-        worst if finalist.objective_mean is None else finalist.objective_mean,
-    )
+def tuning_quality(finalist: Finalist | Ranked) -> tuple[float, ...]:
+    """Return the sort key of finalists by their tuning scores, see `records.quality`."""
+    return quality((finalist.objective,), finalist.objective_mean)
 
 
 def _finalist(values: Mapping[str, Any]) -> Finalist:

@@ -18,7 +18,7 @@ from rltune.answer.model import Finalist
 from rltune.common.reading import load_yaml, reading
 from rltune.stats.estimates import significance, smallest_p_value
 from rltune.study.lineage import lineage
-from rltune.study.records import is_reference, pareto_front
+from rltune.study.records import is_reference, pareto_front, quality
 
 if TYPE_CHECKING:
     from rltune.runs.directory import RunDir
@@ -45,7 +45,10 @@ def pick_finalists(
     if len(minimize) > 1:
         best = pareto_front(complete, minimize)[:top]
     else:
-        best = sorted(complete, key=_quality, reverse=True)[:top]
+        complete.sort(
+            key=lambda t: quality(t.values or (), t.objective_mean, minimize), reverse=True
+        )
+        best = complete[:top]
     finalists: dict[str, Finalist] = {}
     for record in [t for t in records if is_reference(t.origin)] + best:
         config, changes = lineage(by_number, record.number)
@@ -58,17 +61,11 @@ def pick_finalists(
                 config=config,
                 changes=tuple(changes),
                 objective=record.value if record.state == "COMPLETE" else None,
-                objective_mean=record.attrs.get("objective_mean"),
+                objective_mean=record.objective_mean,
             )
         elif record.origin not in known.origins:
             finalists[key] = replace(known, origins=(*known.origins, record.origin))
     return list(finalists.values())
-
-
-def _quality(record: TrialRecord) -> tuple[float, float]:
-    assert record.value is not None
-    mean = record.attrs.get("objective_mean")
-    return record.value, -math.inf if mean is None else mean
 
 
 def least_seeds(finalists: int, planned: int) -> int:

@@ -16,6 +16,7 @@ from rltune.runs.run_options import AGENT, EVALUATION
 from rltune.runs.search_options import GROUPS, SEARCH, SearchOptions
 from rltune.runs.tracking_options import FILES
 from rltune.runs.train_options import CONTROLS, TrainOptions
+from rltune.samplers.registry import SAMPLERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rltune.runs.directory import RunDir
     from rltune.search.search import Search
 
-SAMPLERS = ("tpe", "gp", "cost-aware", "cmaes", "nsgaii", "nsgaiii", "qmc", "random", "grid")
 SEARCH_OPTIONS = options_of(SearchOptions)
 # What `rltune resume` changes, by the kind of the run.
 OF_KIND = {

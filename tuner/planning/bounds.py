@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from rltune.runs.search_spec import SearchSpec
     from rltune.space.space import Space
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
 
-def most_env_steps(spec: SearchSpec, space: Space, starts: Sequence[Start]) -> int | None:
+def most_env_steps(spec: SearchSpec, space: Space, starts: Sequence[StartConfig]) -> int | None:
     """Return the env_steps of all trials and re-trainings, at most; None: unknown.
 
     A training of ours ends with the step of all its environments that reaches the budget. Those
@@ -42,7 +42,7 @@ def _longest(spec: SearchSpec, n_envs: int) -> int:
     return sum(-(-part // n_envs) * n_envs for part in parts)
 
 
-def _numbers_of_envs(space: Space, starts: Sequence[Start]) -> set[int]:
+def _numbers_of_envs(space: Space, starts: Sequence[StartConfig]) -> set[int]:
     """Return those that a configuration may have; of a range, all that lie in it."""
     found = {start.config.get("n_envs", 1) for start in starts}
     dimension = space.dimensions.get("n_envs")

@@ -29,7 +29,7 @@ from rltune.schedulers.resource import Resource
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
     from rltune.space.space import Space
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
 DRAWN = 200  # configurations whose price is predicted: the space in small
 # After the starts, configurations at these places of the prices predicted so far are measured.
@@ -124,7 +124,7 @@ class Forecast:
 def forecast(
     spec: SearchSpec,
     space: Space,
-    starts: Sequence[Start],
+    starts: Sequence[StartConfig],
     *,
     full: Callable[[dict[str, Any]], dict[str, Any]],
     slots: int,
@@ -198,7 +198,7 @@ def _measure(
     meter: CostMeter,
     spec: SearchSpec,
     space: Space,
-    starts: Sequence[Start],
+    starts: Sequence[StartConfig],
     drawn: Sequence[dict[str, Any]],
     seconds: float,
     tell: Callable[[str], None],

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
     from rltune.samplers.earlier_runs import Taken
     from rltune.space.space import Space
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
 
 def plan_lines(
     spec: SearchSpec,
     space: Space,
-    starts: Sequence[Start],
+    starts: Sequence[StartConfig],
     folder: Path,
     command: str,
     taken: Sequence[Taken] = (),
@@ -94,7 +94,7 @@ def _space_lines(spec: SearchSpec, space: Space) -> list[str]:
     return [*lines, proposer.describe()]
 
 
-def _start_lines(spec: SearchSpec, space: Space, starts: Sequence[Start]) -> list[str]:
+def _start_lines(spec: SearchSpec, space: Space, starts: Sequence[StartConfig]) -> list[str]:
     """Return the lines about the trials that come first."""
     lines = [f"first ({len(starts)}):"]
     own = config_dict(config_class(spec.agent)())

@@ -1,8 +1,9 @@
-"""CMA-ES, rebuilt from the study for every trial."""
+"""CMA-ES: covariance matrix adaptation, rebuilt from the study for every trial."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import optuna
@@ -10,12 +11,46 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from rltune.agents.errors import UserError
+from rltune.samplers.base import Option
+from rltune.samplers.optuna_based import OptunaSampler
+from rltune.samplers.parameters import Parameters
 from rltune.study.distributions import from_unit, to_unit
 
 GENERATION = "cmaes:generation"
 
 
-class CmaEs(BaseSampler):
+class CMAES(OptunaSampler):
+    """CMA-ES on the numeric dimensions without a condition; the others at random."""
+
+    name = "cmaes"
+    options: ClassVar = {"popsize": Option(None, lowest=4), "sigma": Option(0.3)}
+    left_kinds = "conditional and choice"
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        directions: Sequence[StudyDirection],
+        seed: int,
+        values: Mapping[str, Any],
+    ) -> None:
+        super().__init__(parameters, directions, seed, values)
+        if len(self.joint()) < 2:
+            raise UserError(
+                "sampler 'cmaes' needs at least two numeric dimensions without a condition; "
+                "use tpe, gp, nsgaii, qmc or random for this space"
+            )
+
+    def make(self, seed: int) -> BaseSampler:
+        """Return the sampler for the draws of one trial."""
+        return ReplayedCMA(seed, **self.values)
+
+    def joint(self) -> dict[str, BaseDistribution]:
+        """Return the numeric dimensions without a condition."""
+        return self.parameters.numbers()
+
+
+class ReplayedCMA(BaseSampler):
     """CMA-ES (Hansen, arXiv:1604.00772) on the unit cube.
 
     Rebuilt for every trial by replaying the finished ones, generation by generation; Optuna's own

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import CategoricalDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
+from rltune.samplers.base import Draw, Option, Sampler
 from rltune.samplers.cost_model import MAX_TRIALS as COST_TRIALS
 from rltune.samplers.cost_model import CostModel
+from rltune.samplers.parameters import Parameters
 from rltune.samplers.surrogate import Array, Encoder, GaussianProcess, normal_scores
 from rltune.samplers.views import is_blamed, is_evidence
 from rltune.study.distributions import from_unit, to_unit
@@ -26,7 +29,6 @@ from scipy.stats import norm
 
 if TYPE_CHECKING:
     from rltune.space.dimensions import Dimension
-    from rltune.space.space import Space
 
 MAX_TRIALS = 80  # that the model of the return learns from: the best half and the latest
 N_LOCAL = 72  # candidates around the front, and as many from everywhere
@@ -36,64 +38,54 @@ MIN_COSTS = 3  # trials of known cost before it counts
 _LOWEST_PART = 0.01  # of the budget; the logarithm of a lower one counts as this
 
 
-class CostAware:
+class CostAware(Sampler):
     """Draws candidates, the most promising first.
 
-    Args:
-        space: what is searched
-        parameters: the name of Optuna's parameter for each dimension
-        distributions: Optuna's, by the name of the parameter
-        minimize: whether lower values are better
-        n_startup_trials: ended trials before it learns; until then it draws at random
-        max_cost_exponent: a proposal's expected improvement is divided by its cost to the power of
-            a random number between 0 and this
+    Its options: until ``n_startup_trials`` have ended, it draws at random; a proposal's expected
+    improvement is divided by its cost to the power of a random number between 0 and
+    ``max_cost_exponent``.
     """
+
+    name = "cost-aware"
+    options: ClassVar = {"n_startup_trials": Option(8, lowest=1), "max_cost_exponent": Option(1.0)}
+    learns_from_earlier = True
 
     def __init__(
         self,
-        space: Space,
-        parameters: Mapping[str, str],
-        distributions: Mapping[str, BaseDistribution],
-        minimize: bool,
-        n_startup_trials: int,
-        max_cost_exponent: float,
+        parameters: Parameters,
+        directions: Sequence[StudyDirection],
+        seed: int,
+        values: Mapping[str, Any],
     ) -> None:
-        self._space = space
-        self._names = parameters
-        self._distributions = distributions
-        self._sign = -1.0 if minimize else 1.0
-        self._n_startup = n_startup_trials
-        self._exponent = max_cost_exponent
-        self._encoder = Encoder(distributions)
+        super().__init__(parameters, directions, seed, values)
+        self._space = parameters.space
+        self._distributions = parameters.distributions
+        self._sign = -1.0 if self.minimize[0] else 1.0
+        self._encoder = Encoder(parameters.distributions)
         self._rows: dict[int, Array] = {}  # by the number of the trial
 
-    def candidates(
-        self, trials: Sequence[FrozenTrial], seed: int
-    ) -> Iterator[tuple[dict[str, Any], str]]:
-        """Return values of the active dimensions and who drew them, the most promising first.
-
-        Args:
-            trials: what the search knows; trials with negative numbers are of earlier searches
-            seed: of this proposal
-        """
+    def draws(
+        self, trials: Sequence[FrozenTrial], known: Sequence[FrozenTrial], seed: int
+    ) -> Iterator[Draw]:
+        """Draw candidates; of ``known``, trials with negative numbers are of earlier searches."""
         rng = np.random.default_rng(seed)
-        known = [trial for trial in trials if is_evidence(trial)]
-        evidence = _best_and_latest(known, self._sign)
-        costs = self._learn_costs(known)
-        if len(evidence) < self._n_startup:
+        ended = [trial for trial in known if is_evidence(trial)]
+        evidence = _best_and_latest(ended, self._sign)
+        costs = self._learn_costs(ended)
+        if len(evidence) < self.values["n_startup_trials"]:
             drawn = [self._draw(rng) for _ in range(N_WIDE)]
             prices = self._prices(costs, [values for values, _ in drawn])
-            yield from ((drawn[i][0], "random") for i in _shuffled(prices, rng))
+            yield from (Draw(drawn[i][0], "random", {}) for i in _shuffled(prices, rng))
             return
         front = _front(evidence, self._sign, self._prices(costs, [_config(t) for t in evidence]))
         near = rng.choice(len(front), N_LOCAL)
         drawn = [self._draw(rng, front[i]) for i in near]
         drawn += [self._draw(rng) for _ in range(N_WIDE)]
         prices = self._prices(costs, [values for values, _ in drawn])
-        running = [trial for trial in trials if trial.state == TrialState.RUNNING]
+        running = [trial for trial in known if trial.state == TrialState.RUNNING]
         improvement = self._improvement(evidence, running, [parameters for _, parameters in drawn])
-        score = np.log(improvement) - rng.uniform(0, self._exponent) * prices
-        yield from ((drawn[i][0], "cost-aware") for i in np.argsort(-score))
+        score = np.log(improvement) - rng.uniform(0, self.values["max_cost_exponent"]) * prices
+        yield from (Draw(drawn[i][0], self.name, {}) for i in np.argsort(-score))
 
     # Candidates
 
@@ -106,7 +98,7 @@ class CostAware:
         parameters: dict[str, Any] = {}
 
         def value(dimension: Dimension) -> Any:
-            name = self._names[dimension.name]
+            name = self.parameters.names[dimension.name]
             distribution = self._distributions[name]
             if isinstance(distribution, CategoricalDistribution):
                 index = int(rng.integers(len(distribution.choices)))
@@ -192,14 +184,14 @@ def _cost(trial: FrozenTrial) -> tuple[float, int] | None:
 
 
 def _values(trials: Sequence[FrozenTrial], sign: float) -> list[float]:
-    """Return the trials' last values, the greater the better; who failed has the worst."""
+    """Return the trials' last values, the greater the better; failed ones have the worst."""
     values = [None if is_blamed(t) or t.value is None else sign * t.value for t in trials]
     worst = min((value for value in values if value is not None), default=0.0)
     return [worst if value is None else value for value in values]
 
 
 def _parts(trials: Sequence[FrozenTrial]) -> Array:
-    """Return how far the trials got: 1 at the full budget, 0 at a hundredth of it or less."""
+    """Return each trial's part of the budget on a log scale: 1 is all, 0 a hundredth or less."""
     most = max((max(t.intermediate_values, default=1) for t in trials), default=1)
     parts = [
         max(t.intermediate_values, default=most) / most if t.state == TrialState.PRUNED else 1.0

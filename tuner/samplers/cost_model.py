@@ -1,4 +1,4 @@
-"""What a configuration costs: seconds per environment step, learned from the trials so far.
+"""The cost model: the seconds per env step of a configuration, learned from the trials so far.
 
 A Gaussian process on the logarithm, so that costs that multiply add up. What is known before the
 first trial is in the prior: numbers that count something (epochs, steps, sizes) and choices change

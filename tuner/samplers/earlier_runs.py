@@ -1,4 +1,4 @@
-"""Earlier searches, read into the dimensions of a new one (`--from RUN`).
+"""Earlier searches for a warm start, read into the dimensions of a new one (`--from RUN`).
 
 Read once, when the search begins: what was taken over lies in the run directory then, and a resume
 does not need the earlier runs.
@@ -23,6 +23,7 @@ from rltune.samplers.warm_start import Earlier, ranks
 from rltune.space.dimensions import same
 from rltune.study.distributions import nearest
 from rltune.study.reasons import blames
+from rltune.study.records import merit
 
 if TYPE_CHECKING:
     from rltune.space.dimensions import Dimension
@@ -85,18 +86,18 @@ def read_earlier(
 def take_over(
     run: RunDir, runs: Sequence[str], space: Space, defaults: Mapping[str, Any]
 ) -> list[Earlier]:
-    """Return what the search took over when it began; the first time, read it and keep it."""
+    """Return the earlier searches of this one; read and kept when it begins, then read back."""
     path = run.path / FILE
     if not path.exists() and runs:
         earlier, taken = read_earlier(runs, space, defaults)
-        run.write_text(FILE, json.dumps([asdict(one) for one in earlier]))
-        run.content["warm_start"] = [asdict(one) for one in taken]
+        run.write_text(FILE, json.dumps([asdict(search) for search in earlier]))
+        run.content["warm_start"] = [asdict(search) for search in taken]
         run.write_yaml("run.yaml", run.content)
     if not path.exists():
         return []
     with reading(path):
         kept = json.loads(path.read_text())
-        return [Earlier(one["name"], tuple(one["values"]), tuple(one["ranks"])) for one in kept]
+        return [Earlier(k["name"], tuple(k["values"]), tuple(k["ranks"])) for k in kept]
 
 
 def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier, Taken]:
@@ -138,16 +139,15 @@ def _read(path: str, space: Space, defaults: Mapping[str, Any]) -> tuple[Earlier
 
 
 def _merit(row: Mapping[str, Any], winner: int | None) -> tuple[int, float, float] | None:
-    """Return what the trial is ranked by, see `views.merit`; None: it tells nothing."""
+    """Return the sort key of a trial, the winner above all others; None: it tells nothing."""
     value, state = row["objective"], row["state"]
-    known = value is not None and value == value
-    if known and row["trial"] == winner:
+    if state == "FAIL":
+        return merit(state, 0) if blames(row["reason"]) else None
+    if value is None or value != value or state not in ("COMPLETE", "PRUNED"):
+        return None
+    if row["trial"] == winner:
         return 3, 0, 0
-    if state == "COMPLETE" and known:
-        return 2, 0, value
-    if state == "PRUNED" and known:
-        return 1, row["rung"], value
-    return (0, 0, 0) if state == "FAIL" and blames(row["reason"]) else None
+    return merit(state, value, row["rung"])
 
 
 def _known(row: Mapping[str, Any], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A model of the objective over a search space: a Gaussian process on encoded configurations."""
+"""The surrogate model of the objective: a Gaussian process on encoded configurations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Encoder:
 
     def rows(self, parameters: Sequence[Mapping[str, Any]]) -> Array:
         """Return a row for each set of Optuna's parameters, shape (n, columns)."""
-        rows = [self._row(one) for one in parameters]
+        rows = [self._row(params) for params in parameters]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.owner))
 
     def _row(self, parameters: Mapping[str, Any]) -> list[float]:

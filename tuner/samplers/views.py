@@ -1,4 +1,4 @@
-"""The study as a sampler is to see it; nothing that the sampler writes there reaches the storage.
+"""Views of the study for samplers; nothing that a sampler writes there reaches the storage.
 
 Optuna's own view would hide or distort:
 
@@ -22,12 +22,10 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.stats.pareto import ranks
-from rltune.study.reasons import BLAMED, BY_HAND, _kind
+from rltune.study.reasons import BLAMED, BY_HAND, kind
+from rltune.study.records import merit
 
-# A fit takes the longer the more trials there are, the GP's with their cube: they see the best and
-# the latest ones.
-MAX_GP_TRIALS = 100
-MAX_TPE_TRIALS = 500
+MAX_TPE_TRIALS = 500  # the best and the latest ones: more take longer and teach little
 _SHARED = "study:"  # prefix of what a sampler wrote for the whole study, kept with the trial
 _LIARS = ("tpe:relative_params", "gp:relative_params")  # the parameters again, of no use here
 
@@ -66,7 +64,7 @@ class Notes:
         self._written: dict[str, Any] = {}
 
     def of_the_trial(self) -> dict[str, Any]:
-        """Return what is to be kept with the trial."""
+        """Return the attributes to keep with the trial."""
         return {key: v for key, v in self._written.items() if not key.startswith(_LIARS)}
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
@@ -74,7 +72,7 @@ class Notes:
         self._written[key] = value
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return what samplers wrote for the whole study."""
+        """Return the attributes that samplers wrote for the whole study."""
         return self._shared
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
@@ -90,7 +88,7 @@ def is_blamed(trial: FrozenTrial) -> bool:
 
 def kind_of(trial: FrozenTrial) -> str:
     """Return the kind of the reason for which it ended; empty when there is none."""
-    return _kind(str(trial.user_attrs.get("reason", "")))
+    return kind(str(trial.user_attrs.get("reason", "")))
 
 
 def is_evidence(trial: FrozenTrial) -> bool:
@@ -100,19 +98,13 @@ def is_evidence(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.COMPLETE or is_blamed(trial)
 
 
-def merit(trial: FrozenTrial, minimize: bool) -> tuple[int, int, float]:
-    """Return what evidence is ordered by, the greater the better.
-
-    Who got further is better, as to Optuna's TPE: the scheduler stopped the worse half of its rung.
-    Of those that got equally far, the value decides; who failed is the worst.
-    """
+def merit_of(trial: FrozenTrial, minimize: bool) -> tuple[int, float, float]:
+    """Return the sort key of evidence: the greater, the better; see `records.merit`."""
     sign = -1.0 if minimize else 1.0
-    if trial.state == TrialState.COMPLETE:
-        return 2, 0, sign * (trial.value or 0.0)
     if trial.state == TrialState.PRUNED:
         step, value = max(trial.intermediate_values.items())
-        return 1, step, sign * value
-    return 0, 0, 0.0
+        return merit("PRUNED", sign * value, step)
+    return merit(trial.state.name, sign * (trial.value or 0.0))
 
 
 def for_tpe(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[FrozenTrial]:
@@ -215,7 +207,7 @@ def running(
 
 
 def shared_attrs(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """Return what samplers wrote for the whole study."""
+    """Return the attributes that samplers wrote for the whole study."""
     return {
         key[len(_SHARED) :]: value
         for trial in trials

@@ -1,12 +1,12 @@
-"""What earlier searches learned, and how far a search may trust it.
+"""Warm starts: what earlier searches learned, and how far a search may trust it.
 
 The trials of an earlier search are ranked among themselves, so that another environment's returns
 are comparable. Its best configurations are proposed, and the samplers that learn from a model
-(`LEARNERS`) see its trials beside their own. How many of each is decided by its *trust*: how often
-the earlier search would have foretold which of two of this search's trials is the better one. An
-earlier search that misleads is soon forgotten; each of several is judged on its own. The idea of
-weighing earlier tasks by the pairs that they rank rightly is that of Feurer et al., "Scalable
-Meta-Learning for Bayesian Optimization" (arXiv:1802.02219).
+(`Sampler.learns_from_earlier`) see its trials beside their own. How many of each is decided by its
+*trust*: how often the earlier search would have foretold which of two of this search's trials is
+the better one. An earlier search that misleads is soon forgotten; each of several is judged on its
+own. The idea of weighing earlier tasks by the pairs that they rank rightly is that of Feurer et
+al., "Scalable Meta-Learning for Bayesian Optimization" (arXiv:1802.02219).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.samplers.surrogate import Encoder, GaussianProcess, normal_scores
-from rltune.samplers.views import completed, is_evidence, merit
+from rltune.samplers.views import completed, is_evidence, merit_of
 
-LEARNERS = ("tpe", "gp", "cost-aware")
-PROPOSAL = "warm start"  # who proposed a trial that an earlier search suggests
+PROPOSAL = "warm start"  # the source of a trial that an earlier search suggests
 # Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
 # too little for any trust: an earlier search that misleads costs next to nothing.
 BELIEF = (2.0, 1.0)
@@ -73,12 +72,12 @@ class WarmStart:
         encoder = Encoder(distributions)
         self._minimize = minimize
         self._sources = [
-            _Source(one, own, encoder, distributions)
-            for one, own in zip(earlier, parameters, strict=True)
+            _EarlierSearch(search, own, encoder, distributions)
+            for search, own in zip(earlier, parameters, strict=True)
         ]
 
     def proposals(self, trials: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
-        """Return what earlier searches suggest now, the best first; mostly nothing."""
+        """Yield the configurations that earlier searches suggest now, best first; mostly none."""
         taken = sum(trial.user_attrs.get("proposal") == PROPOSAL for trial in trials)
         if taken >= MAX_PROPOSALS:
             return
@@ -92,7 +91,7 @@ class WarmStart:
     def shown(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
         """Return the trials with ranks for values, and the trusted part of the earlier ones."""
         evidence = [trial for trial in trials if is_evidence(trial)]
-        merits = ranks([merit(trial, self._minimize) for trial in evidence])
+        merits = ranks([merit_of(trial, self._minimize) for trial in evidence])
         sign = -1 if self._minimize else 1
         kept = sorted(range(len(merits)), key=lambda i: -merits[i])[:MAX_OWN]
         kept += range(max(0, len(merits) - MAX_OWN), len(merits))
@@ -108,11 +107,11 @@ class WarmStart:
 
     def _judged(self, trials: Sequence[FrozenTrial]) -> tuple[list[FrozenTrial], list[float]]:
         evidence = list(itertools.islice(filter(is_evidence, trials), MAX_JUDGED))
-        return evidence, ranks([merit(trial, self._minimize) for trial in evidence])
+        return evidence, ranks([merit_of(trial, self._minimize) for trial in evidence])
 
 
-class _Source:
-    """One earlier search: what it foretells, suggests and shows."""
+class _EarlierSearch:
+    """One earlier search: its predictions, its suggestions, and the trials that it shows."""
 
     def __init__(
         self,

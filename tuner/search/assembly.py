@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rltune.search.parts import SearchParts
     from rltune.search.recording import Recorder
     from rltune.space.space import Space
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
     from rltune.study.study import SearchStudy
 
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
@@ -67,7 +67,7 @@ def drive(
     spec: SearchSpec,
     config_class: type[Any],
     space: Space,
-    first: Sequence[Start],
+    first: Sequence[StartConfig],
     started: float,
     screen: str,
     ray_output: bool,
@@ -121,7 +121,9 @@ def drive(
     return SearchResult(Run(run), driver.stop_requested, page)
 
 
-def _open_study(run: RunDir, spec: SearchSpec, space: Space, first: Sequence[Start]) -> SearchStudy:
+def _open_study(
+    run: RunDir, spec: SearchSpec, space: Space, first: Sequence[StartConfig]
+) -> SearchStudy:
     from rltune.samplers.earlier_runs import take_over
     from rltune.samplers.proposer import open_study
 
@@ -222,7 +224,7 @@ def _make_scheduler(
 
 def _run(
     parts: SearchParts,
-    first: Sequence[Start],
+    first: Sequence[StartConfig],
     screen: str,
     ray_output: bool,
     nodes: Nodes | None,

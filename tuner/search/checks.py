@@ -15,7 +15,7 @@ from rltune.space import surroundings
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
     from rltune.space.space import Space
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
 
 def check_goals(spec: SearchSpec) -> None:
@@ -43,7 +43,9 @@ def check_goals(spec: SearchSpec) -> None:
         )
 
 
-def check(spec: SearchSpec, space: Space, config_class: type[Any], starts: Sequence[Start]) -> None:
+def check(
+    spec: SearchSpec, space: Space, config_class: type[Any], starts: Sequence[StartConfig]
+) -> None:
     """Find the mistakes that would otherwise show up only in a worker.
 
     The first of the starts and a random configuration of the space are tried.

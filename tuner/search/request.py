@@ -26,7 +26,7 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
 
     In the defaults, fixed values take the place of the agent's, and derived values follow them.
     """
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
     around = surroundings.defaults(space, env)
     known = [("default", space.resolve(around))]
@@ -34,7 +34,7 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
         (f"start:{i}", space.resolve({**around, **start.values}))
         for i, start in enumerate(space.starts_for(env))
     ]
-    return [Start(origin, full_config(config_class, values)) for origin, values in known]
+    return [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
 
 
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rltune.space.core import Start
 from rltune.space.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
 from rltune.space.expressions import Expression
 from rltune.space.surroundings import Searchable, is_helper
-from rltune.space.yaml_lines import KeyPath, Source
+from rltune.space.yaml_lines import KeyPath, SourceText
 
 if TYPE_CHECKING:
     from rltune.space.core import SpaceCore
@@ -209,7 +209,7 @@ def override(space: SpaceT, overrides: Mapping[str, Any]) -> SpaceT:
     frozen = set()
     for name, new in overrides.items():
         if isinstance(new, Mapping):
-            new = parse_dimension(name, new, Source("dimensions"), (name,))
+            new = parse_dimension(name, new, SourceText("dimensions"), (name,))
         if isinstance(new, Dimension):
             fixed.pop(name, None)
             old = dimensions.get(name)

@@ -1,4 +1,4 @@
-"""Whether the parts of a search space go together."""
+"""Checks of a search space: its dimensions, conditions, expressions and starts go together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rltune.agents.errors import UserError, unknown
 from rltune.space.core import Start
 from rltune.space.dimensions import CONTINUOUS, same, show
 from rltune.space.expressions import Expression
-from rltune.space.yaml_lines import KeyPath, Source
+from rltune.space.yaml_lines import KeyPath, SourceText
 
 if TYPE_CHECKING:
     from rltune.space.core import SpaceCore
@@ -118,7 +118,7 @@ def unreachable(space: SpaceCore, names: Iterable[str]) -> str:
         when = space.dimensions[name].when if name in space.dimensions else {}
         for parent, wanted in when.items():
             before = asked.get(parent, wanted)
-            asked[parent] = [v for v in before if any(same(v, one) for one in wanted)]
+            asked[parent] = [v for v in before if any(same(v, value) for value in wanted)]
         todo += [*when, *(space.derived[name].names if name in space.derived else ())]
     for parent, values in asked.items():
         if not any(can_be(space, parent, value) for value in values):
@@ -150,7 +150,7 @@ def start_error(space: SpaceCore, start: Start) -> tuple[str, str] | None:
         if name in space.dimensions and name not in active:
             when = _condition_text(space.dimensions[name].when)
             return name, f"{name} is only there when {when}; say so in this start"
-    space = replace(space, source=Source())  # the error is the start's
+    space = replace(space, source=SourceText())  # the error is the start's
     try:
         broken = space.violations(space.resolve(start.values))
     except UserError as error:
@@ -163,6 +163,6 @@ def _condition_text(when: Mapping[str, Iterable[Any]]) -> str:
     return " and ".join(parts)
 
 
-def _cycle(error: graphlib.CycleError, key: str, what: str, source: Source) -> UserError:
+def _cycle(error: graphlib.CycleError, key: str, what: str, source: SourceText) -> UserError:
     names = list(reversed(error.args[1]))
     return source.error((key, names[0]), f"{what} go in a circle: {' -> '.join(names)}")

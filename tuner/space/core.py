@@ -12,7 +12,7 @@ from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.space.dimensions import Dimension, same
 from rltune.space.expressions import Expression
-from rltune.space.yaml_lines import Source
+from rltune.space.yaml_lines import SourceText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ class SpaceCore:
     derived: dict[str, Expression] = field(default_factory=dict)
     constraints: tuple[Expression, ...] = ()
     starts: tuple[Start, ...] = ()
-    source: Source = field(default_factory=Source, compare=False, repr=False)
+    source: SourceText = field(default_factory=SourceText, compare=False, repr=False)
 
     def active(self, values: Mapping[str, Any]) -> list[str]:
         """The searched names that a configuration with these values has, in the file's order."""
@@ -138,7 +138,7 @@ class SpaceCore:
     def starts_for(self, env: str | None) -> list[Start]:
         """The starts that are meant for an environment, or for one of several."""
         wanted = set(environments(env)) if env else set()
-        return [one for one in self.starts if not one.env or wanted.intersection(one.env)]
+        return [start for start in self.starts if not start.env or wanted.intersection(start.env)]
 
     def _with_derived(self, config: Mapping[str, Any]) -> dict[str, Any]:
         known = dict(config)

@@ -1,4 +1,4 @@
-"""A searched hyperparameter: its range, its scale, and what the sampler sees of it.
+"""Dimensions of a search space: range, scale, and the internal value that samplers work on.
 
 The sampler works on an *internal* value: the exponent of a power of two, ``1 - x`` on a logarithmic
 scale, the value itself for the rest.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import Hyperparameter, coerce
 from rltune.agents.errors import UserError, unknown
-from rltune.space.yaml_lines import KeyPath, Source
+from rltune.space.yaml_lines import KeyPath, SourceText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +69,7 @@ class Dimension:
     def internal(self) -> Internal:
         """The distribution of the internal values."""
         if self.kind == "choice":
-            return Internal("categorical", choices=tuple(_label(c) for c in self.choices))
+            return Internal("categorical", choices=tuple(choice_label(c) for c in self.choices))
         if self.kind == "int":
             return Internal("int", self.low, self.high, log=self.log, step=self.step)
         if self.kind == "pow2":
@@ -83,7 +83,7 @@ class Dimension:
         if not self.contains(value):
             raise UserError(f"{self.name}={value!r} is outside of {self.describe()}")
         if self.kind == "choice":
-            return _label(value)
+            return choice_label(value)
         if self.kind == "pow2":
             return int(value).bit_length() - 1
         if self.kind == "one_minus_log":
@@ -94,7 +94,7 @@ class Dimension:
     def from_internal(self, x: Any) -> Any:
         """Return the value for an internal value, numbers with five significant digits."""
         if self.kind == "choice":
-            return next(c for c in self.choices if same(_label(c), x))
+            return next(c for c in self.choices if same(choice_label(c), x))
         if self.kind == "pow2":
             return 2 ** int(x)
         if self.kind == "int":
@@ -160,7 +160,7 @@ class Dimension:
         return f"{self.kind}: [{self.low:g}, {self.high:g}]{extra}"
 
 
-def parse_dimension(name: str, spec: object, source: Source, path: KeyPath) -> Dimension:
+def parse_dimension(name: str, spec: object, source: SourceText, path: KeyPath) -> Dimension:
     """Read a dimension such as ``{log: [1e-5, 1e-2]}``. UserError: what is wrong with it."""
     if not isinstance(spec, Mapping):
         raise source.error(
@@ -193,7 +193,7 @@ def parse_dimension(name: str, spec: object, source: Source, path: KeyPath) -> D
     return Dimension(name, kind, low, high, log=log, step=int(step), when=when)
 
 
-def _kind_of(spec: Mapping[Any, Any], source: Source, path: KeyPath) -> str:
+def _kind_of(spec: Mapping[Any, Any], source: SourceText, path: KeyPath) -> str:
     kinds = [key for key in spec if isinstance(key, str) and key in KINDS]
     if "int" in kinds and "log" in kinds:
         kinds.remove("log")
@@ -208,7 +208,9 @@ def _kind_of(spec: Mapping[Any, Any], source: Source, path: KeyPath) -> str:
     raise source.error(path, f"needs a scale: one of {', '.join(KINDS)}")
 
 
-def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tuple[float, float]:
+def _parse_range(
+    kind: str, value: object, source: SourceText, path: KeyPath
+) -> tuple[float, float]:
     what = {
         "uniform": "two numbers [low, high] with low < high",
         "log": "two positive numbers [low, high] with low < high",
@@ -236,7 +238,7 @@ def _parse_range(kind: str, value: object, source: Source, path: KeyPath) -> tup
     return low, high
 
 
-def _parse_choices(value: object, source: Source, path: KeyPath) -> tuple[Any, ...]:
+def _parse_choices(value: object, source: SourceText, path: KeyPath) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise source.error(
             path, f"choice needs a list of values such as [adam, rmsprop]; got {show(value)}"
@@ -250,13 +252,13 @@ def _parse_choices(value: object, source: Source, path: KeyPath) -> tuple[Any, .
                 f"the choice {show(item)} must be a number, a text, true, false or a list of them",
             )
         # Optuna cannot tell apart values that are equal in Python, such as 1, 1.0 and true.
-        if any(_label(choice) == _label(other) for other in choices):
+        if any(choice_label(choice) == choice_label(other) for other in choices):
             raise source.error(path, f"the choice {show(item)} is there twice; remove one")
         choices.append(choice)
     return tuple(choices)
 
 
-def _parse_when(value: object, source: Source, path: KeyPath) -> Condition:
+def _parse_when(value: object, source: SourceText, path: KeyPath) -> Condition:
     if not isinstance(value, Mapping) or not value:
         raise source.error(
             path, f"needs names and values such as {{optimizer: rmsprop}}; got {show(value)}"
@@ -281,7 +283,7 @@ def own_dimension(parameter: Hyperparameter) -> Dimension:
         spec: dict[str, Any] = {"choice": list(parameter.choices)}
     else:
         spec = range_spec(parameter, parameter.low, parameter.high)
-    return parse_dimension(parameter.name, spec, Source("hp"), (parameter.name,))
+    return parse_dimension(parameter.name, spec, SourceText("hp"), (parameter.name,))
 
 
 def range_spec(parameter: Hyperparameter, low: Any, high: Any) -> dict[str, Any]:
@@ -383,8 +385,8 @@ def is_power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
-def _label(choice: Any) -> bool | int | float | str | None:
-    """A choice as Optuna can store it: lists become their JSON text."""
+def choice_label(choice: Any) -> bool | int | float | str | None:
+    """Return a choice as Optuna can store it: lists become their JSON text."""
     if isinstance(choice, list):
         return json.dumps(choice)
     known: bool | int | float | str | None = choice

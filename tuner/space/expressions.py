@@ -1,4 +1,4 @@
-"""Small arithmetic over hyperparameters, for the ``derived`` and ``constraints`` of a space.
+"""Expressions over hyperparameters: the ``derived`` values and ``constraints`` of a space.
 
 Numbers, names, text in quotes, ``+ - * / // % **``, comparisons, ``and or not`` and the functions
 below; nothing else. Python's own parser reads the text, but nothing is ever compiled or executed.

@@ -21,7 +21,7 @@ from rltune.space.dimensions import (
     parse_dimension,
     range_spec,
 )
-from rltune.space.yaml_lines import Source, parse_yaml
+from rltune.space.yaml_lines import SourceText, parse_yaml
 
 _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(\w+))?")
@@ -106,7 +106,7 @@ def _choices(values: Sequence[Any], parameter: Hyperparameter, where: str) -> Di
         raise UserError(f"{where}: {error}") from None
     if len(items) == 1:
         return items[0]
-    return parse_dimension(parameter.name, {"choice": items}, Source(where), ())
+    return parse_dimension(parameter.name, {"choice": items}, SourceText(where), ())
 
 
 def _range(
@@ -121,7 +121,7 @@ def _range(
     else:
         raise unknown("scale", scale, set(KINDS) - {"choice"}, where)
     try:
-        dimension = parse_dimension(parameter.name, spec, Source(where), ())
+        dimension = parse_dimension(parameter.name, spec, SourceText(where), ())
     except UserError as error:
         hint = ""
         if scale is None and parameter.scale in ("log", "one_minus_log"):

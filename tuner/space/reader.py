@@ -12,12 +12,12 @@ from rltune.space.dimensions import INVALID, Dimension, is_whole, parse_dimensio
 from rltune.space.expressions import Expression
 from rltune.space.recipes import as_recipe
 from rltune.space.surroundings import is_surrounding
-from rltune.space.yaml_lines import KeyPath, Source, read_yaml
+from rltune.space.yaml_lines import KeyPath, SourceText, read_yaml
 
 KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
 
 
-def read_parts(data: object, source: Source) -> dict[str, Any]:
+def read_parts(data: object, source: SourceText) -> dict[str, Any]:
     """Return the arguments of `rltune.space.space.Space` that the data describe."""
     data = _mapping(data, source, (), "keys such as agent, fixed and space")
     for key in data:
@@ -38,13 +38,13 @@ def read_parts(data: object, source: Source) -> dict[str, Any]:
     }
 
 
-def _mapping(value: object, source: Source, path: KeyPath, what: str) -> Mapping[str, Any]:
+def _mapping(value: object, source: SourceText, path: KeyPath, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise source.error(path, f"needs {what}; got {show(value)}")
     return value
 
 
-def _named(value: object, source: Source, key: str, what: str) -> Iterator[tuple[str, Any]]:
+def _named(value: object, source: SourceText, key: str, what: str) -> Iterator[tuple[str, Any]]:
     """The pairs of a mapping whose keys are names of hyperparameters."""
     if value is None:
         return
@@ -54,13 +54,13 @@ def _named(value: object, source: Source, key: str, what: str) -> Iterator[tuple
         yield name, item
 
 
-def _text(value: object, source: Source, path: KeyPath) -> str | None:
+def _text(value: object, source: SourceText, path: KeyPath) -> str | None:
     if value is not None and (not isinstance(value, str) or not value.strip()):
         raise source.error(path, f"needs a name; got {show(value)}")
     return value
 
 
-def _budget(value: Any, source: Source) -> int | None:
+def _budget(value: Any, source: SourceText) -> int | None:
     if value is None:
         return None
     if not is_whole(value) or value < 1:
@@ -70,7 +70,7 @@ def _budget(value: Any, source: Source) -> int | None:
     return int(value)
 
 
-def _fixed(value: object, source: Source) -> dict[str, Any]:
+def _fixed(value: object, source: SourceText) -> dict[str, Any]:
     result = {}
     for name, item in _named(value, source, "fixed", "names and values such as {n_envs: 8}"):
         result[name] = plain(item)
@@ -79,7 +79,7 @@ def _fixed(value: object, source: Source) -> dict[str, Any]:
     return result
 
 
-def _dimensions(value: object, source: Source) -> dict[str, Dimension]:
+def _dimensions(value: object, source: SourceText) -> dict[str, Dimension]:
     what = "names and ranges such as {gamma: {uniform: [0.9, 0.99]}}"
     if value is None:
         raise source.error(("space",), f"needs {what}; got nothing")
@@ -89,7 +89,7 @@ def _dimensions(value: object, source: Source) -> dict[str, Dimension]:
     }
 
 
-def _expression(value: object, source: Source, path: KeyPath, example: str) -> Expression:
+def _expression(value: object, source: SourceText, path: KeyPath, example: str) -> Expression:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = repr(value)
     if not isinstance(value, str):
@@ -100,7 +100,7 @@ def _expression(value: object, source: Source, path: KeyPath, example: str) -> E
         raise source.error(path, str(error)) from None
 
 
-def _derived(value: object, source: Source) -> dict[str, Expression]:
+def _derived(value: object, source: SourceText) -> dict[str, Expression]:
     example = "n_steps * n_envs // batch_size"
     return {
         name: _expression(item, source, ("derived", name), example)
@@ -108,7 +108,7 @@ def _derived(value: object, source: Source) -> dict[str, Expression]:
     }
 
 
-def _constraints(value: object, source: Source) -> tuple[Expression, ...]:
+def _constraints(value: object, source: SourceText) -> tuple[Expression, ...]:
     example = "batch_size <= n_steps * n_envs"
     if value is None:
         return ()
@@ -125,7 +125,7 @@ def _constraints(value: object, source: Source) -> tuple[Expression, ...]:
     return tuple(constraints)
 
 
-def _starts(value: object, source: Source) -> tuple[Start, ...]:
+def _starts(value: object, source: SourceText) -> tuple[Start, ...]:
     if value is None:
         return ()
     what = "configurations such as {learning_rate: 1e-3, n_steps: 32}"
@@ -134,7 +134,7 @@ def _starts(value: object, source: Source) -> tuple[Start, ...]:
     return tuple(_start(item, source, ("start", i), what) for i, item in enumerate(value))
 
 
-def _exported(file: str, source: Source, path: KeyPath) -> dict[str, Any]:
+def _exported(file: str, source: SourceText, path: KeyPath) -> dict[str, Any]:
     """Return the configuration in a file of `rltune export`, for any environment."""
     try:
         data, _ = read_yaml(Path(source.name).parent / file)
@@ -150,7 +150,7 @@ def _exported(file: str, source: Source, path: KeyPath) -> dict[str, Any]:
     return {"name": Path(file).stem, **found["config"]}
 
 
-def _start(value: object, source: Source, path: KeyPath, what: str) -> Start:
+def _start(value: object, source: SourceText, path: KeyPath, what: str) -> Start:
     if isinstance(value, str):
         value = _exported(value, source, path)
     values = plain(_mapping(value, source, path, what))

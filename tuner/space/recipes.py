@@ -1,4 +1,4 @@
-"""What `rltune export --to yaml` writes and others read: all that one training needs, as a file."""
+"""Recipes: all that one training needs, as a YAML file; `rltune export --to yaml` writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations of a space that are tried out before a search: mistakes that only values show."""
+"""Sample configurations, tried out before a search for mistakes that only values show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _try(
     known: Mapping[str, Hyperparameter],
     config_class: type[Any],
 ) -> bool:
-    """Return whether the values satisfy the constraints; raise what is wrong if they do."""
+    """Whether the values satisfy the constraints; raises what is wrong if they do."""
     config = {**space.fixed, **values}
     failures: list[UserError] = []
     for name in space.derived_order:

@@ -19,7 +19,7 @@ from rltune.space.core import SpaceCore, Start
 from rltune.space.dimensions import Dimension
 from rltune.space.flags import dimension_from_values, parse_override
 from rltune.space.reader import KEYS, read_parts
-from rltune.space.yaml_lines import Source, read_yaml
+from rltune.space.yaml_lines import SourceText, read_yaml
 
 __all__ = [
     "Dimension",
@@ -62,7 +62,7 @@ class Space(SpaceCore):
         """
         if isinstance(data, Mapping) and data and not any(key in KEYS for key in data):
             data = {"space": data}
-        return cls._read(data, Source(where))
+        return cls._read(data, SourceText(where))
 
     @classmethod
     def from_hyperparameters(
@@ -72,7 +72,7 @@ class Space(SpaceCore):
         return bind(cls(agent=agent, **own_parts(hyperparameters)), hyperparameters)
 
     @classmethod
-    def _read(cls, data: object, source: Source) -> Space:
+    def _read(cls, data: object, source: SourceText) -> Space:
         space = cls(**read_parts(data, source))
         check(space)
         return space

@@ -1,4 +1,4 @@
-"""YAML that remembers its lines, so that every mistake can be reported where it stands.
+"""YAML with line numbers, so that every mistake can be reported where it stands.
 
 Scalars follow YAML 1.2, not PyYAML's 1.1: ``1e6`` is a number, ``on`` and ``no`` are text. A key
 that is written twice is an error.
@@ -22,7 +22,7 @@ MAX_CHARACTERS = 400_000  # PyYAML reads about 50,000 a second
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """Where a piece of data came from: a file's name and the line of each key, or just a name."""
 
     name: str = ""
@@ -52,7 +52,7 @@ def key_text(path: KeyPath) -> str:
     return text.lstrip(".")
 
 
-def read_yaml(path: Path) -> tuple[Any, Source]:
+def read_yaml(path: Path) -> tuple[Any, SourceText]:
     """Return the file's data and its source. UserError: no such file, not text, not YAML."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -67,7 +67,7 @@ def read_yaml(path: Path) -> tuple[Any, Source]:
     return parse_yaml(text, str(path))
 
 
-def parse_yaml(text: str, name: str) -> tuple[Any, Source]:
+def parse_yaml(text: str, name: str) -> tuple[Any, SourceText]:
     """Parse YAML text; ``name`` stands for the file in errors."""
     lines: dict[KeyPath, int] = {}
     if len(text) > MAX_CHARACTERS:
@@ -84,7 +84,7 @@ def parse_yaml(text: str, name: str) -> tuple[Any, Source]:
         raise UserError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise UserError(f"{name}: nested too deeply") from None
-    return data, Source(name, lines)
+    return data, SourceText(name, lines)
 
 
 class _Loader(yaml.SafeLoader):

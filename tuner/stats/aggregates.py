@@ -29,22 +29,22 @@ def _iqm(rows: Sequence[Scores]) -> Scores:
 
 
 def _median(rows: Sequence[Scores]) -> Scores:
-    return np.asarray(np.median([one.mean(axis=1) for one in rows], axis=0))
+    return np.asarray(np.median([row.mean(axis=1) for row in rows], axis=0))
 
 
 def _mean(rows: Sequence[Scores]) -> Scores:
-    return np.asarray(np.mean([one.mean(axis=1) for one in rows], axis=0))
+    return np.asarray(np.mean([row.mean(axis=1) for row in rows], axis=0))
 
 
 def _optimality_gap(rows: Sequence[Scores]) -> Scores:
-    return np.asarray(1 - np.mean([np.minimum(one, 1.0).mean(axis=1) for one in rows], axis=0))
+    return np.asarray(1 - np.mean([np.minimum(row, 1.0).mean(axis=1) for row in rows], axis=0))
 
 
 STATISTICS: Mapping[str, Statistic] = {
     "IQM": _iqm,  # over all runs and environments together
     "median": _median,  # over environments, of the means over runs
     "mean": _mean,
-    "optimality gap": _optimality_gap,  # what is missing to 1; nobody gets credit for more than 1
+    "optimality gap": _optimality_gap,  # the distance to 1; more than 1 brings no credit
 }
 
 
@@ -88,7 +88,7 @@ def performance_profile(
     columns, points = _columns(scores), np.asarray(tau, dtype=np.float64)
 
     def above(rows: Sequence[Scores]) -> Scores:
-        shares = [(one[:, :, None] > points).mean(axis=1) for one in rows]
+        shares = [(row[:, :, None] > points).mean(axis=1) for row in rows]
         return np.asarray(np.mean(shares, axis=0))  # (rows, points)
 
     value = above([column[None, :] for column in columns])[0]
@@ -97,7 +97,7 @@ def performance_profile(
     if runs >= FEW_RUNS:
         drawn = above(_draws(columns, n, seed))
         ends = [interval_of(column, runs) for column in drawn.T]
-        low, high = [one[0] for one in ends], [one[1] for one in ends]
+        low, high = [end[0] for end in ends], [end[1] for end in ends]
     return Profile(points.tolist(), value.tolist(), low, high)
 
 
@@ -112,14 +112,14 @@ def probability_of_improvement(
     has beaten every other.
     """
     found = [of_one_environment(x, y, confidence) for x, y in zip(a, b, strict=True)]
-    value = math.fsum(one.value for one in found) / len(found)
-    below = math.hypot(*(one.value - one.low for one in found)) / len(found)
-    above = math.hypot(*(one.high - one.value for one in found)) / len(found)
+    value = math.fsum(estimate.value for estimate in found) / len(found)
+    below = math.hypot(*(e.value - e.low for e in found)) / len(found)
+    above = math.hypot(*(e.high - e.value for e in found)) / len(found)
     return Estimate(value, max(0.0, value - below), min(1.0, value + above))
 
 
 def _columns(scores: Sequence[npt.ArrayLike]) -> list[Scores]:
-    return [np.asarray(one, dtype=np.float64) for one in scores]
+    return [np.asarray(table, dtype=np.float64) for table in scores]
 
 
 def _draws(columns: Sequence[Scores], n: int, seed: int) -> list[Scores]:

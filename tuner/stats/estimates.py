@@ -1,4 +1,4 @@
-"""Statistics for a handful of training runs: point estimates that come with honest intervals.
+"""Estimates from a handful of training runs: points with intervals, and significance tests.
 
 Definitions follow rliable (Agarwal et al., "Deep RL at the Edge of the Statistical Precipice",
 NeurIPS 2021). A score of ``-inf`` stands for a training that diverged; it is the worst score.
@@ -129,7 +129,7 @@ def probability_of_improvement(
 def difference(
     a: npt.ArrayLike, b: npt.ArrayLike, level: float = SIGNIFICANCE
 ) -> tuple[Estimate, bool]:
-    """Return how much ``a`` is above ``b``, and whether that is beyond chance at this level.
+    """Return the difference of ``a`` to ``b``, and whether ``a`` is better beyond chance.
 
     The value is the difference of the two interquartile means. The interval holds what
     `p_value_better` does not reject at ``level``, on either side (so 5 % make a 90 % interval):
@@ -179,7 +179,7 @@ def _least_shift(a: Scores, b: Scores, level: float) -> float:
 
 
 def p_value_better(a: npt.ArrayLike, b: npt.ArrayLike, seed: int = 0) -> float:
-    """Return how often runs that do not differ would win as clearly as ``a`` wins against ``b``.
+    """Return the p-value: how often runs that do not differ win as clearly as ``a`` against ``b``.
 
     The one-sided permutation test of the Mann-Whitney statistic; exact for up to eight runs each,
     ties included. Shapes (runs_a,) and (runs_b,). Small means that ``a`` is better.
@@ -240,7 +240,7 @@ def runs_to_prove(chance: float, level: float = SIGNIFICANCE) -> int | None:
 
 
 def far_below(values: npt.ArrayLike) -> float | None:
-    """Return what a few values lie far below of; None where none does.
+    """Return the lower edge below which outliers lie; None where there are none.
 
     Tukey's fence for what is far out, three interquartile ranges below the lower quartile, but
     never above the 5 % quantile: where a tenth fails, that is no exception.

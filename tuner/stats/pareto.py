@@ -1,4 +1,4 @@
-"""Who is beaten by nobody: non-dominated fronts, and how to choose from one.
+"""Pareto fronts: ranks by non-domination, and a choice of points that lie far apart.
 
 One point dominates another when it is nowhere worse and somewhere better. Points of a front are
 told apart by how sparse their region is: an epsilon net, as in Schmucker et al., "Multi-objective
@@ -31,7 +31,7 @@ def ranks(points: Points, minimize: Sequence[bool], at_least: int | None = None)
         minimize: of each value, whether lower is better
         at_least: as many points get their true rank; those behind them may share one
     """
-    # Late: whoever only prints a front need not wait for Optuna.
+    # Late: printing a front need not wait for Optuna.
     from optuna.study._multi_objective import _fast_non_domination_rank
 
     found: list[int] = _fast_non_domination_rank(
@@ -72,7 +72,7 @@ def select(points: Points, minimize: Sequence[bool], n: int) -> list[int]:
     chosen: list[int] = []
     rank_of = ranks(points, minimize, min(n, len(points)))
     for rank in range(max(rank_of, default=-1) + 1):
-        members = [index for index, one in enumerate(rank_of) if one == rank]
+        members = [index for index, own in enumerate(rank_of) if own == rank]
         order = spread([points[index] for index in members], minimize)
         chosen += [members[index] for index in order][: n - len(chosen)]
         if len(chosen) == n:

@@ -25,7 +25,7 @@ from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import StorageError
-from rltune.study.distributions import Shown
+from rltune.study.stored_parameters import StoredParameters
 from sqlalchemy import delete, insert
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.orm import Session
@@ -42,15 +42,17 @@ class Database:
     Args:
         path: of the file, created when it isn't there
         directions: of a new study, one an objective
-        shown: how the file has the parameters
+        stored: how the file has the parameters
 
     Raises:
         StorageError: from here and every write: the file is no study, or cannot be written.
     """
 
-    def __init__(self, path: Path, directions: Sequence[StudyDirection], shown: Shown) -> None:
+    def __init__(
+        self, path: Path, directions: Sequence[StudyDirection], stored: StoredParameters
+    ) -> None:
         self.path = path
-        self._shown = shown
+        self._stored = stored
         with self._errors("cannot be opened as an Optuna study"):
             # The URL only names the dialect; as part of it, the path would have to be quoted.
             self._storage = RDBStorage(
@@ -63,7 +65,9 @@ class Database:
                 load_if_exists=True,
             )
             self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
-            self.trials = [shown.inside(one) for one in self.study.get_trials(deepcopy=False)]
+            self.trials = [
+                stored.from_file(trial) for trial in self.study.get_trials(deepcopy=False)
+            ]
 
     def add(self, trial: FrozenTrial) -> FrozenTrial:
         """Append a trial (see `optuna.trial.create_trial`) and give it its number."""
@@ -86,7 +90,7 @@ class Database:
                         "param_value": distribution.to_internal_repr(value),
                         "distribution_json": distribution_to_json(distribution),
                     }
-                    for name, value, distribution in self._shown.outside(trial)
+                    for name, value, distribution in self._stored.to_file(trial)
                 ],
             )
             for model, attrs in (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import (
@@ -16,7 +14,6 @@ from optuna.distributions import (
 from rltune.agents.schedules import parse_schedule
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
     from rltune.space.dimensions import Dimension
 
 
@@ -37,58 +34,6 @@ def make_distribution(dimension: Dimension) -> BaseDistribution:
             int(internal.low), int(internal.high), log=internal.log, step=internal.step
         )
     return FloatDistribution(internal.low, internal.high, log=internal.log)
-
-
-class Shown:
-    """How a study's file has the parameters: by the hyperparameters' names, with their real values.
-
-    Optuna's tools show what is there. In memory, where the samplers see them, the parameters have
-    their internal values; so they have in the files of earlier versions, which are read as well.
-
-    Args:
-        dimensions: of the space
-    """
-
-    def __init__(self, dimensions: Iterable[Dimension]) -> None:
-        self._by_parameter = {
-            parameter_name(one): one for one in dimensions if parameter_name(one) != one.name
-        }
-        self._by_name = {one.name: one for one in self._by_parameter.values()}
-
-    def outside(self, trial: FrozenTrial) -> Iterator[tuple[str, Any, BaseDistribution]]:
-        """Yield name, value and distribution of each parameter as the file has it."""
-        for parameter, distribution in trial.distributions.items():
-            dimension = self._by_parameter.get(parameter)
-            if dimension is None:
-                yield parameter, trial.params[parameter], distribution
-            else:
-                value = trial.user_attrs["configuration"][dimension.name]
-                yield dimension.name, value, _real(dimension)
-
-    def inside(self, trial: FrozenTrial) -> FrozenTrial:
-        """Return a trial of the file as the samplers see it."""
-        if not self._by_name.keys() & trial.params.keys():
-            return trial
-        params: dict[str, Any] = {}
-        distributions: dict[str, BaseDistribution] = {}
-        for name, value in trial.params.items():
-            dimension = self._by_name.get(name)
-            if dimension is None:
-                params[name], distributions[name] = value, trial.distributions[name]
-            else:
-                parameter = parameter_name(dimension)
-                params[parameter] = dimension.to_internal(value)
-                distributions[parameter] = make_distribution(dimension)
-        copied = copy.copy(trial)
-        copied.params, copied.distributions = params, distributions
-        return copied
-
-
-def _real(dimension: Dimension) -> BaseDistribution:
-    """Return a distribution of the real values; no sampler draws from it."""
-    if dimension.kind == "pow2":
-        return IntDistribution(int(dimension.low), int(dimension.high), log=True)
-    return FloatDistribution(dimension.low, dimension.high)
 
 
 def ladder(dimension: Dimension, points: int) -> list[Any]:
@@ -126,7 +71,7 @@ def nearest(dimension: Dimension, value: Any) -> Any:
 
 
 def to_unit(distribution: BaseDistribution, value: float) -> float:
-    """Return where in 0..1 a number of the distribution is, on its own scale."""
+    """Return the place of a number in its distribution, 0 to 1, on its own scale."""
     low, high, log = _bounds(distribution)
     return ((math.log(value) if log else value) - low) / (high - low)
 

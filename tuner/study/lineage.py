@@ -1,4 +1,4 @@
-"""Where a trial comes from: what configurations it has had, and whose weights it has taken over.
+"""Lineage of trials: the configurations that one has had, and the weights it has taken over.
 
 A trial of `pbt` records under "schedule" what became of it on the way: at which ``env_steps`` it
 took over the weights of which ``parent``, to go on with which ``config``. All other trials have
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def changes_of(trial: TrialRecord) -> list[dict[str, Any]]:
-    """Return what became of a trial on the way: at which env_steps, from whom, which config."""
+    """Return the changes of a trial on the way: env_steps, parent and configuration of each."""
     return list(trial.attrs.get("schedule", ()))
 
 
@@ -30,7 +30,7 @@ def news_of(trial: TrialRecord) -> list[dict[str, Any]]:
 
 
 def difference(config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is new in a configuration."""
+    """Return the values of a configuration that differ from those before."""
     return {name: value for name, value in config.items() if value != before.get(name)}
 
 
@@ -41,7 +41,7 @@ def config_at(trial: TrialRecord, env_steps: int) -> dict[str, Any]:
 
 
 def lineage(trials: Mapping[int, TrialRecord], number: int) -> tuple[dict[str, Any], list[Any]]:
-    """Return the schedule that has led to what a trial has become, by whomever it was trained.
+    """Return the schedule that a trial's weights were trained with, in whichever trials.
 
     Returns:
         the configuration that it begins with, and as changes (`messages.Change`) what is new then

@@ -1,4 +1,4 @@
-"""Reasons of trials that ended: the words that a study keeps, read back where they matter."""
+"""Reasons for which trials ended: the texts that a study keeps, and their kinds."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of ti
 
 
 def reason(env_steps: int) -> str:
-    """Return why a trial ended that was stopped by hand."""
+    """Return the reason of a trial that was stopped by hand."""
     return f"{BY_HAND}: stopped {at(env_steps)}"
 
 
 def at(env_steps: int) -> str:
-    """Return where a training was stopped, in words."""
+    """Return the place at which a training was stopped, in words."""
     return f"at {env_steps:,} env_steps" if env_steps else "before its first result"
 
 
 def blames(reason: str) -> bool:
     """Whether this reason of a failure lies in the configuration."""
-    return _kind(reason) in BLAMED
+    return kind(reason) in BLAMED
 
 
-def _kind(reason: str) -> str:
+def kind(reason: str) -> str:
+    """Return the kind of a reason: the text before the colon."""
     return reason.split(":")[0].strip()

@@ -3,11 +3,11 @@
 Every trial is in one state, and the state is honest: WAITING (a start that is still to come),
 RUNNING, COMPLETE (ran its full budget), PRUNED (stopped early; it keeps its intermediate values and
 never competes with complete ones), FAIL (with a reason). A reason is `kind` or `kind: details`; the
-kinds in `samplers.BLAMED` teach the sampler to keep away.
+kinds in `reasons.BLAMED` teach the sampler to keep away.
 
 One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There
-the hyperparameters have their real values, those of starts as far as they are in their range; the
-configuration itself is the user attribute "configuration".
+the hyperparameters have their real values, a schedule the number that it begins with (see
+`stored_parameters.py`); the configuration itself is the user attribute "configuration".
 
 With several objectives the study has a direction and every trial a value for each. Intermediate
 values are a user attribute then (`INTERMEDIATE`): Optuna allows none in such a study, and its TPE
@@ -28,10 +28,10 @@ from rltune.agents.config import config_hash
 from rltune.common.plain import json_dict
 from rltune.common.reading import reading
 from rltune.study.database import Database
-from rltune.study.distributions import Shown
 from rltune.study.optuna_log import quiet
 from rltune.study.reasons import TIME_LIMIT
-from rltune.study.records import Asked, Draw, Start, TrialRecord
+from rltune.study.records import Asked, Proposal, StartConfig, TrialRecord, quality
+from rltune.study.stored_parameters import StoredParameters
 
 if TYPE_CHECKING:
     from rltune.space.space import Space
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of several objectives
 
 
-class Proposer(Protocol):
-    """What a study needs of the sampler that proposes its trials; see `proposer.Proposer`.
+class ProposalSource(Protocol):
+    """What a study needs of whatever proposes its trials; see `samplers.proposer.Proposer`.
 
     Attributes:
         directions, minimize: of each objective, the first one first
@@ -53,7 +53,7 @@ class Proposer(Protocol):
         self,
         trials: Sequence[FrozenTrial],
         accept: Callable[[dict[str, Any]], bool] | None = None,
-    ) -> Draw | None:
+    ) -> Proposal | None:
         """Return a configuration for the trial that comes after `trials`; None: there is none."""
 
     def as_parameters(
@@ -83,15 +83,15 @@ class SearchStudy:
         self,
         path: str | Path,
         space: Space,
-        proposer: Proposer,
-        starts: Sequence[Start] = (),
+        proposer: ProposalSource,
+        starts: Sequence[StartConfig] = (),
     ) -> None:
         self.space = space
         self._proposer = proposer
         self._ended: dict[int, TrialRecord] = {}
         with quiet(), reading(path):
-            shown = Shown(space.dimensions.values())
-            self._database = Database(Path(path), proposer.directions, shown)
+            stored = StoredParameters(space, [start.config for start in starts])
+            self._database = Database(Path(path), proposer.directions, stored)
             self._enqueue(starts)
             self.trials()
 
@@ -122,22 +122,22 @@ class SearchStudy:
             if trial.state == TrialState.WAITING:
                 self._database.start(trial)
                 return _asked(trial)
-        draw = self._proposer.propose(trials, accept)
-        if draw is None:
+        proposal = self._proposer.propose(trials, accept)
+        if proposal is None:
             return None
-        config = self.space.resolve(draw.values)
-        parameters, distributions = self._proposer.as_parameters(draw.values)
+        config = proposal.config
+        parameters, distributions = self._proposer.as_parameters(proposal.values)
         trial = self._database.add(
             create_trial(
                 state=TrialState.RUNNING,
                 params=parameters,
                 distributions=distributions,
-                system_attrs=draw.system_attrs,
+                system_attrs=proposal.system_attrs,
                 user_attrs={
                     "configuration": config,
                     "hash": config_hash(config),
                     "origin": "sampler",
-                    "proposal": draw.source,
+                    "proposal": proposal.source,
                 },
             )
         )
@@ -248,15 +248,9 @@ class SearchStudy:
         budgets = [record.attrs.get("budget") or 0 for record in complete]
         most = max(budgets, default=0)
         full = [r for r, budget in zip(complete, budgets, strict=True) if budget == most]
-        signs = [1.0 if minimize else -1.0 for minimize in self.minimize]
-
-        def loss(record: TrialRecord) -> tuple[float, ...]:
-            assert record.values is not None
-            own = [sign * value for sign, value in zip(signs, record.values, strict=True)]
-            mean = record.attrs.get("objective_mean")
-            return *own, math.inf if mean is None else signs[0] * mean, record.number
-
-        full.sort(key=loss)
+        full.sort(  # stable: the earlier of equal ones stays first
+            key=lambda r: quality(r.values or (), r.objective_mean, self.minimize), reverse=True
+        )
         return [record for record in full if record.value == full[0].value]
 
     def reports(self) -> dict[int, dict[int, float]]:
@@ -280,7 +274,7 @@ class SearchStudy:
         """Close the file; what was written so far is durable without it."""
         self._database.close()
 
-    def _enqueue(self, starts: Sequence[Start]) -> None:
+    def _enqueue(self, starts: Sequence[StartConfig]) -> None:
         """Put the starts into the study, once; a kill in between loses and doubles none."""
         if self._database.study.user_attrs.get("ready"):
             return

@@ -16,10 +16,11 @@ from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.objectives.goals import FurtherObjectives, Goal, parse_goal
 from rltune.objectives.seeds import TrialSeeds, make_plan
-from rltune.samplers.proposer import FOR_SEVERAL, Proposer, open_study
+from rltune.samplers.proposer import Proposer, open_study
+from rltune.samplers.registry import for_several
 from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from rltune.study.study import SearchStudy
 from toy_trade import TradeAgent
 
@@ -204,12 +205,12 @@ def test_a_warm_start_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize("sampler", FOR_SEVERAL)
+@pytest.mark.parametrize("sampler", for_several())
 def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -> None:
     """A study that is opened anew for every trial proposes what one that stays open does."""
 
     def reopened(path: str) -> SearchStudy:
-        starts = [Start("default", {"quality": 0.5, "waste": 2.0})]
+        starts = [StartConfig("default", {"quality": 0.5, "waste": 2.0})]
         return open_study(
             tmp_path / path, NUMBERS, sampler=sampler, starts=starts, other_directions=["minimize"]
         )

@@ -20,11 +20,11 @@ from rltune.samplers.proposer import MAX_REFUSALS, open_study
 from rltune.schedulers.registry import make_scheduler
 from rltune.search.driver import Driver
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from serial import make_parts
 
 SPACE = Space.from_dict({"n_epochs": {"int": [1, 20]}, "lr": {"log": [1e-5, 1e-2]}})
-DEFAULT = Start("default", {"n_epochs": 20, "lr": 1e-3})
+DEFAULT = StartConfig("default", {"n_epochs": 20, "lr": 1e-3})
 
 
 def known(first_rung: int = 1000) -> Prices:

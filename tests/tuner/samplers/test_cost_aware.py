@@ -69,7 +69,7 @@ def test_trials_that_were_stopped_and_that_failed_teach(tmp_path: Path) -> None:
         else:
             study.report(trial.number, 900, value(trial.config))
             study.tell(trial.number, "COMPLETE", value(trial.config))
-    seen = study._proposer._seen(study._database.trials)
+    seen = study._proposer.known(study._database.trials)
     failed = [t for t in seen if t.state.name == "FAIL"]
     assert set(_values(failed, 1.0)) == {0.0}  # there is no worse one among them
     worst = min(t.value for t in seen if t.value is not None)
@@ -94,7 +94,7 @@ def test_the_front_has_the_best_of_every_price(tmp_path: Path) -> None:
 
 def test_the_encoding_keeps_choices_and_inactive_ones_apart() -> None:
     proposer = Proposer(SPACE, "random", {}, 0, "maximize")
-    encoder = Encoder(proposer.distributions)
+    encoder = Encoder(proposer.parameters.distributions)
     base = {"n_epochs": 30, "learning_rate": 1e-5}
     configs: list[dict[str, Any]] = [
         {**base, "optimizer": "adam"},

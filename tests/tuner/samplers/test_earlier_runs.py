@@ -54,11 +54,11 @@ def test_samplers_without_a_model_take_the_best_configuration(
     sampler: str, first: Path, tmp_path: Path
 ) -> None:
     from rltune.samplers.proposer import open_study
-    from rltune.study.records import Start
+    from rltune.study.records import StartConfig
 
     space = Space.from_dict(SPACE)
     earlier, _ = read_earlier([first], space, DEFAULTS)
-    starts = [Start(str(q), {**DEFAULTS, "quality": q}) for q in (0.1, 0.5, 0.8)]
+    starts = [StartConfig(str(q), {**DEFAULTS, "quality": q}) for q in (0.1, 0.5, 0.8)]
     study = open_study(
         tmp_path / "study.db", space, sampler=sampler, starts=starts, earlier=earlier
     )

@@ -6,14 +6,16 @@ import warnings
 import optuna
 import pytest
 from rltune.agents.errors import UserError
-from rltune.samplers.proposer import OPTIONS, Proposer, check_options, open_study
+from rltune.samplers.proposer import Proposer, open_study
+from rltune.samplers.registry import SAMPLERS as REGISTERED
+from rltune.samplers.registry import check_options
 from rltune.samplers.warm_start import Earlier
 from rltune.space.space import Space
 from rltune.study.distributions import make_distribution
 from rltune.study.optuna_log import quiet
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 
-SAMPLERS = list(OPTIONS)
+SAMPLERS = list(REGISTERED)
 # A GP fits for every draw: few trials, and fewer at random.
 FEW = {"gp": {"n_startup_trials": 3}}
 
@@ -47,6 +49,12 @@ def run(study, trials, objective=bowl):
         asked.append(trial)
         study.tell(trial.number, "COMPLETE", objective(trial.config))
     return asked
+
+
+def seen_by_sampler(study):
+    """Return the trials as Optuna's sampler sees them."""
+    proposer = study._proposer
+    return proposer.sampler.view(proposer.known(study._database.trials))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -176,7 +184,7 @@ def test_a_pruned_trial_is_never_better_than_a_complete_one_to_any_sampler(tmp_p
             study.tell(trial.number, state, value)
         study.tell(study.ask().number, "FAIL", None, "diverged: x")
         study.tell(study.ask().number, "FAIL", None, "worker died")
-        seen = study._proposer._seen(study._database.trials)
+        seen = seen_by_sampler(study)
         assert {t.number: t.value for t in seen} == {0: 5.0, 1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0}
 
 
@@ -184,13 +192,13 @@ def test_starts_outside_of_the_ranges_are_learned_from_at_the_border(tmp_path):
     config = {"learning_rate": "lin_1e-3", "gamma": 0.5, "n_steps": 100, "batch_size": 64}
     config |= {"n_epochs": 99, "optimizer": "rmsprop", "rms_alpha": 0.99, "n_envs": 8}
     odd = {**config, "optimizer": "sgd"}
-    starts = [Start("default", config), Start("start:0", odd)]
+    starts = [StartConfig("default", config), StartConfig("start:0", odd)]
     study = open_study(tmp_path / "study.db", SPACE, starts=starts)
     for _ in starts:
         study.tell(study.ask().number, "COMPLETE", 1.0)
     stored = study._database.trials[0].params
     assert stored == {"log2(batch_size)": 6, "optimizer": "rmsprop", "rms_alpha": 0.99}
-    [seen] = study._proposer._seen(study._database.trials)
+    [seen] = seen_by_sampler(study)
     assert seen.params == {
         **stored,
         "learning_rate": 1e-3,
@@ -305,12 +313,12 @@ def test_options_reach_the_sampler(name, options, tmp_path):
 
 
 def test_the_gp_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
-    monkeypatch.setattr("rltune.samplers.proposer.MAX_GP_TRIALS", 4)
+    monkeypatch.setattr("rltune.samplers.gp.MAX_TRIALS", 4)
     study = open_study(tmp_path / "study.db", SMOOTH, sampler="gp")
     for value in (9.0, 1.0, 8.0, 2.0, 3.0, 4.0):
         study.tell(study.ask().number, "COMPLETE", value)
     running = study.ask()
-    seen = study._proposer._seen(study._database.trials)
+    seen = seen_by_sampler(study)
     assert [t.number for t in seen] == [0, 2, 4, 5, running.number]
 
 
@@ -325,7 +333,7 @@ def test_tpe_sees_a_limited_number_of_trials(tmp_path, monkeypatch):
         else:
             study.tell(number, "COMPLETE", 50.0 if n == 2 else float(n))
     running = study.ask()
-    seen = study._proposer._seen(study._database.trials)
+    seen = seen_by_sampler(study)
     assert [t.number for t in seen] == [2, *range(5, 14), running.number]
 
 
@@ -342,8 +350,8 @@ def test_no_configuration_is_run_twice(sampler, tmp_path):
             },
         }
     )
-    starts = [Start("default", {"clip": 0.2, "n": 2.0, "m": 1})]  # as YAML may have it
-    starts.append(Start("start:0", {"kind": "b", "m": 2, "n": 3, "clip": 0.2}))
+    starts = [StartConfig("default", {"clip": 0.2, "n": 2.0, "m": 1})]  # as YAML may have it
+    starts.append(StartConfig("start:0", {"kind": "b", "m": 2, "n": 3, "clip": 0.2}))
     values = ({"n": 2, "m": 1}, {"n": 4, "m": 2, "kind": "b"}, {"n": 1, "m": 1})
     earlier = [Earlier("earlier", values, (0.2, 0.9, 0.5))]
     about = {"sampler": sampler, "starts": starts, "earlier": earlier}

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rltune.samplers.proposer import Proposer, open_study
 from rltune.samplers.warm_start import MAX_SHOWN, Earlier, ranks
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from rltune.study.study import SearchStudy
 
 SPACE = Space.from_dict(
@@ -40,7 +40,7 @@ def earlier(sign: float = 1, n: int = 30, name: str = "earlier") -> Earlier:
 def trusts(study: SearchStudy) -> list[float]:
     warm_start = study._proposer._warm_start
     assert warm_start is not None
-    judged = warm_start._judged(study._proposer._inside_all(study._database.trials))
+    judged = warm_start._judged(study._proposer.parameters.inside(study._database.trials))
     return [source.trust(*judged) for source in warm_start._sources]
 
 
@@ -102,7 +102,7 @@ def test_proposals_are_apart(tmp_path: Path) -> None:
     source = Earlier("one", values, tuple(ranks([hill(one) for one in values])))
     proposer = Proposer(SPACE, "random", {}, 0, "maximize", [source])
     assert proposer._warm_start is not None
-    start = [Start("start:0", values[0])]
+    start = [StartConfig("start:0", values[0])]
     study = open_study(tmp_path / "a.db", SPACE, starts=start)
     run(study, 1)
     second, *rest = proposer._warm_start._sources[0].best(study._database.trials)
@@ -133,7 +133,7 @@ def test_samplers_see_ranks_and_the_trusted_part(direction: str, tmp_path: Path)
     assert trusts(study)[0] > 0.5
     running = study.ask()
     assert running is not None
-    seen = study._proposer._seen(study._database.trials)
+    seen = study._proposer.known(study._database.trials)
     own = [trial for trial in seen if trial.number >= 0]
     theirs = [trial for trial in seen if trial.number < 0]
     assert [trial.number for trial in own] == list(range(13))
@@ -152,4 +152,4 @@ def test_samplers_see_ranks_and_the_trusted_part(direction: str, tmp_path: Path)
 def test_a_search_that_misleads_is_not_shown(tmp_path: Path) -> None:
     study = open_study(tmp_path / "a.db", SPACE, seed=1, earlier=[earlier(-1)])
     run(study, 8)
-    assert all(trial.number >= 0 for trial in study._proposer._seen(study._database.trials))
+    assert all(trial.number >= 0 for trial in study._proposer.known(study._database.trials))

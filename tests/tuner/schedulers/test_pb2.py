@@ -10,7 +10,7 @@ from rltune.schedulers.bandit_explorer import PB2Explorer, Points, TimeVaryingGP
 from rltune.schedulers.explorers import Observation, PopulationMember
 from rltune.search.search import Search
 from rltune.space.dimensions import parse_dimension
-from rltune.space.yaml_lines import Source
+from rltune.space.yaml_lines import SourceText
 
 
 def points(x: list[float], segment: float = 1.0) -> Points:
@@ -58,7 +58,9 @@ def test_the_latest_gains_count_most() -> None:
     ],
 )
 def test_values_have_a_place_on_their_own_scale(spec: dict, value: object, place: float) -> None:
-    assert unit(parse_dimension("x", spec, Source("test"), ("x",)), value) == pytest.approx(place)
+    assert unit(parse_dimension("x", spec, SourceText("test"), ("x",)), value) == pytest.approx(
+        place
+    )
 
 
 def test_the_change_goes_where_the_gains_are() -> None:

@@ -24,7 +24,7 @@ from rltune.schedulers.registry import rungs_of
 from rltune.search.search import Search
 from rltune.space.dimensions import parse_dimension
 from rltune.space.space import Space
-from rltune.space.yaml_lines import Source
+from rltune.space.yaml_lines import SourceText
 from rltune.study.lineage import lineage
 from serial import Serial, changes
 
@@ -68,7 +68,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Serial:
 
 
 def dimension(**spec: Any) -> Any:
-    return parse_dimension("x", spec, Source("test"), ("x",))
+    return parse_dimension("x", spec, SourceText("test"), ("x",))
 
 
 @pytest.mark.parametrize(

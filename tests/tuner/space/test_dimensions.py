@@ -12,7 +12,7 @@ from rltune.agents.algorithms.ppo import PPOConfig
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.space.dimensions import Dimension, checked_value, fit, own_dimension, parse_dimension
-from rltune.space.yaml_lines import Source
+from rltune.space.yaml_lines import SourceText
 
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,7 +21,7 @@ HP = hyperparameters(PPOConfig)
 
 
 def parse(spec: object, name: str = "x") -> Dimension:
-    return parse_dimension(name, spec, Source("s.yaml"), ("space", name))
+    return parse_dimension(name, spec, SourceText("s.yaml"), ("space", name))
 
 
 floats = st.floats(-1e12, 1e12, allow_nan=False)

@@ -16,8 +16,7 @@ from rltune.agents.errors import UserError
 from rltune.samplers.proposer import open_study
 from rltune.schedulers.asha import ASHA
 from rltune.space.space import Space
-from rltune.study.distributions import Shown
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 
 SPACE = Space.from_dict(
     {
@@ -31,7 +30,7 @@ SPACE = Space.from_dict(
 )
 DEFAULT = {"n_envs": 8, "learning_rate": 3e-4, "gamma": 0.99, "n_steps": 2048}
 ZOO = {"n_envs": 8, "learning_rate": "lin_1e-3", "gamma": 0.98, "n_steps": 48}
-STARTS = [Start("default", DEFAULT), Start("start:0", ZOO)]
+STARTS = [StartConfig("default", DEFAULT), StartConfig("start:0", ZOO)]
 
 
 @pytest.fixture
@@ -57,14 +56,14 @@ def test_the_starts_come_first_exactly_as_they_are(path):
     assert (second.number, second.origin, second.config) == (1, "start:0", ZOO)
     assert (third.number, third.origin) == (2, "sampler")
     assert study.trials()[0].hash == config_hash(DEFAULT)
-    # Only what lies in its range is a parameter to Optuna.
+    # What lies outside of its range is a parameter to Optuna's tools, too: a schedule's beginning.
     default, zoo, _ = stored(path).trials
     assert default.params == {
         "learning_rate": 3e-4,
         "gamma": 0.99,
         "n_steps": 2048,
     }
-    assert zoo.params == {"gamma": 0.98}
+    assert zoo.params == {"learning_rate": 1e-3, "gamma": 0.98, "n_steps": 48}
     assert zoo.user_attrs["configuration"] == ZOO
 
 
@@ -76,13 +75,61 @@ def test_optunas_tools_show_the_real_values_and_the_samplers_their_own(path, stu
     known = [(trial.params, trial.distributions) for trial in study._database.trials]
     again = open_study(path, SPACE)._database.trials
     assert [(trial.params, trial.distributions) for trial in again] == known
-    assert list(known[0][0]) == list(study._proposer.distributions)
+    assert list(known[0][0]) == list(study._proposer.parameters.distributions)
+
+
+def test_optunas_tools_show_starts_outside_of_the_ranges_and_survive_them(tmp_path):
+    """And what the samplers see, of this process and of the next one, is what it was."""
+    space = Space.from_dict(
+        {
+            "learning_rate": {"log": [1e-5, 1e-2]},
+            "ent_coef": {"log": [1e-8, 0.1]},
+            "gamma": {"one_minus_log": [0.9, 0.9999]},
+            "n_steps": {"pow2": [32, 2048]},
+            "n_epochs": {"int": [2, 20], "step": 2},
+            "net": {"choice": [[64], [64, 64]]},
+            "clip": {"uniform": [0.1, 0.4]},
+        }
+    )
+    config = {"learning_rate": "lin_1e-3", "ent_coef": 0.0, "gamma": 1.0, "n_steps": 100}
+    config |= {"n_epochs": 31, "net": [256, 256], "clip": None}
+    starts = [StartConfig("start:0", config)]
+    study = open_study(tmp_path / "study.db", space, starts=starts, sampler="random")
+    study.tell(study.ask().number, "COMPLETE", 9.0)
+    for n in range(12):
+        study.tell(study.ask().number, "COMPLETE", float(n % 5))
+    read = stored(tmp_path / "study.db")
+    assert read.best_params == {
+        **{"learning_rate": 1e-3, "ent_coef": 0.0, "gamma": 1.0, "n_steps": 100, "n_epochs": 31},
+        "net": "[256, 256]",
+    }
+    assert read.best_trial.user_attrs["configuration"] == config
+    in_one_range = {"learning_rate", "gamma", "n_steps", "n_epochs", "net"}  # 0 has no logarithm
+    assert in_one_range <= optuna.importance.get_param_importances(read).keys()
+    copied = optuna.create_study()
+    copied.add_trials(read.trials)  # it checks every value against its distribution
+    for plot in (
+        optuna.visualization.plot_slice,
+        optuna.visualization.plot_parallel_coordinate,
+        optuna.visualization.plot_contour,
+        optuna.visualization.plot_param_importances,
+    ):
+        assert plot(read).data
+    known = [(trial.params, trial.distributions) for trial in study._database.trials]
+    assert known[0] == ({}, {})
+    again = open_study(tmp_path / "study.db", space, starts=starts)._database.trials
+    assert [(trial.params, trial.distributions) for trial in again] == known
+
+
+def as_they_are(self, trial):
+    for name, distribution in trial.distributions.items():
+        yield name, trial.params[name], distribution
 
 
 def test_a_study_of_an_earlier_version_goes_on(path, monkeypatch):
     """Its file has the parameters as the samplers see them."""
     with monkeypatch.context() as patched:
-        patched.setattr("rltune.study.study.Shown", lambda dimensions: Shown(()))
+        patched.setattr("rltune.study.stored_parameters.StoredParameters.to_file", as_they_are)
         study = open_study(path, SPACE)
         for value in (1.0, 3.0):
             study.tell(study.ask().number, "COMPLETE", value)
@@ -118,7 +165,7 @@ def _killed(*args):
 
 
 def test_starts_with_the_same_configuration_run_once_and_keep_all_origins(path):
-    twin = Start("start:7", dict(reversed(DEFAULT.items())))
+    twin = StartConfig("start:7", dict(reversed(DEFAULT.items())))
     study = open_study(path, SPACE, starts=[*STARTS, twin])
     assert [t.origins for t in study.trials()] == [("default", "start:7"), ("start:0",)]
 
@@ -272,12 +319,11 @@ def test_reopening_gives_the_same_records(path, study):
 
 CHILD = """
 import sys
-from rltune.study.distributions import Shown
 from rltune.space.space import Space
-from rltune.study.records import Start
+from rltune.study.records import StartConfig
 from rltune.samplers.proposer import open_study
 space = Space.from_dict({space!r})
-study = open_study({path!r}, space, starts=[Start("default", {default!r})], seed=7)
+study = open_study({path!r}, space, starts=[StartConfig("default", {default!r})], seed=7)
 for trial in study.unfinished():
     print("again", trial.number, flush=True)
     study.tell(trial.number, "COMPLETE", 0.0)

@@ -19,7 +19,7 @@ class RLlibPolicy:
     """The network of an RLlib algorithm, asked for greedy actions.
 
     Its inputs are observations (n, d). Where the network has a state (DreamerV3), 1 at the
-    beginning of an episode and the state follow: see `rltune.agents.loop.acting.Recall`.
+    beginning of an episode and the state follow: see `rltune.agents.loop.acting.RecurrentActing`.
     """
 
     def __init__(self, module: Any, action_space: gymnasium.Space[Any]) -> None:
