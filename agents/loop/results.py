@@ -35,13 +35,14 @@ class Episode:
 class Chunk:
     """The outcome of one call of ``learn``.
 
-    ``metrics`` are means over the chunk's updates; ``mean_reward`` is that of the last training
-    episodes (`Controls.reward_buffer_size`); ``diverged`` says what became infinite or NaN.
+    ``values`` are those of each metric, one for each update that gave it; ``mean_reward`` is that
+    of the last training episodes (`Controls.reward_buffer_size`); ``diverged`` says what became
+    infinite or NaN.
     """
 
     env_steps: int
     seconds: float
-    metrics: dict[str, float]
+    values: dict[str, list[float]]
     episodes: list[Episode]
     mean_reward: float | None
     best_reward: float | None
@@ -52,18 +53,22 @@ class Chunk:
     @classmethod
     def merged(cls, chunks: Sequence[Chunk]) -> Chunk:
         """Return consecutive chunks as the one that a single call would have given."""
-        updates = sum(chunk.updates for chunk in chunks)
-        sums: dict[str, float] = {}
+        values: dict[str, list[float]] = {}
         for chunk in chunks:
-            for name, value in chunk.metrics.items():
-                sums[name] = sums.get(name, 0.0) + value * chunk.updates
+            for name, found in chunk.values.items():
+                values.setdefault(name, []).extend(found)
         return replace(
             chunks[-1],
             seconds=sum(chunk.seconds for chunk in chunks),
-            metrics={name: total / updates for name, total in sums.items()},
+            values=values,
             episodes=[episode for chunk in chunks for episode in chunk.episodes],
-            updates=updates,
+            updates=sum(chunk.updates for chunk in chunks),
         )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean of each metric over the updates."""
+        return {name: sum(values) / len(values) for name, values in self.values.items()}
 
     def row(self, iteration: int, since: int, **measured: float) -> dict[str, Any]:
         """Return the columns of the history.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,21 +29,16 @@ class Progress:
 
 @dataclass
 class _Tally:
-    """The episodes, and the sums of the updates' metrics, of one chunk."""
+    """The episodes and the updates' metrics of one chunk."""
 
     episodes: list[Episode] = field(default_factory=list)
-    sums: dict[str, float] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
+    values: dict[str, list[float]] = field(default_factory=dict)
     updates: int = 0
 
     def add(self, metrics: dict[str, float]) -> None:
         self.updates += 1
         for name, value in metrics.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            self.counts[name] += 1
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self.counts[name] for name, total in self.sums.items()}
+            self.values.setdefault(name, []).append(value)
 
 
 class TrainingLoop:
@@ -86,7 +80,7 @@ class TrainingLoop:
         return Chunk(
             env_steps=self.progress.env_steps,
             seconds=time.perf_counter() - started,
-            metrics=tally.means(),
+            values=tally.values,
             episodes=tally.episodes,
             mean_reward=self.monitor.mean_reward,
             best_reward=self.monitor.best_reward,

@@ -190,13 +190,14 @@ class SuiteAgent:
                 Episode(others + e.env_steps, scale.score(e.episode_return), e.length, e.time)
                 for e in chunk.episodes
             ]
+        metrics = [chunk.metrics for chunk in chunks]
         means = self._scores([chunk.mean_reward for chunk in chunks])
         bests = self._scores([chunk.best_reward for chunk in chunks])
         return replace(
             chunks[0],
             env_steps=self.env_steps,
             seconds=math.fsum(chunk.seconds for chunk in chunks),
-            metrics=_means([chunk.metrics for chunk in chunks]),
+            values={name: [mean] for name, mean in _means(metrics).items()},
             episodes=episodes,
             mean_reward=means,
             best_reward=bests,

@@ -166,7 +166,7 @@ class RLlibAgent:
         """Run whole RLlib iterations until ``env_steps`` reaches ``until``, or the deadline."""
         started = time.perf_counter()
         episodes: list[Episode] = []
-        sums: dict[str, list[float]] = {}
+        values: dict[str, list[float]] = {}
         updates = 0
         while not self._is_done(until):
             try:
@@ -187,13 +187,13 @@ class RLlibAgent:
                 break
             for name, value in metrics.items():
                 if math.isfinite(value):
-                    sums.setdefault(name, []).append(value)
+                    values.setdefault(name, []).append(value)
             if deadline is not None and time.time() >= deadline:
                 break
         return Chunk(
             env_steps=self.env_steps,
             seconds=time.perf_counter() - started,
-            metrics={name: math.fsum(values) / len(values) for name, values in sums.items()},
+            values=values,
             episodes=episodes,
             mean_reward=self.monitor.mean_reward,
             best_reward=self.monitor.best_reward,
