@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
-from rltune.runs.train_spec import TrainSpec
 
 if TYPE_CHECKING:
     from rltune.exporting.exportable import Exportable
+    from rltune.runs.train_spec import TrainSpec
 
 
 @dataclass(frozen=True)
