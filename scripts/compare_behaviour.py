@@ -11,7 +11,8 @@ episodes and the answer are compared bit for bit; times, paths, machines and ver
 Recorded cases are skipped, so an interrupted recording can be continued. It takes about five
 minutes on two cores.
 
-The cost-aware sampler learns from measured seconds, so only its start-up trials are compared.
+The cost-aware sampler weighs proposals by measured seconds, so only the trials before there are some
+are compared.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ SEARCHES = {
     },
     "sampler-tpe": f"{PPO} {SPREAD} --sampler tpe --sampler-options {{n_startup_trials:\xa02}}",
     "sampler-cmaes": f"{PPO} {SPREAD} --sampler cmaes --sampler-options {{popsize:\xa04}}",
-    "sampler-cost-aware": f"{PPO} {SPREAD} --sampler cost-aware "
-    "--sampler-options {n_startup_trials:\xa020}",
+    "sampler-cost-aware": f"{PPO} {SPREAD} --trials 3 --sampler cost-aware",
     **{
         f"scheduler-{name}": f"{PPO} {SPREAD} --trials 9 --no-tournament --scheduler {name} "
         f"--scheduler-options {options}"
