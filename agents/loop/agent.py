@@ -163,7 +163,7 @@ class Agent:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the controls ended the training; None if they did not."""
+        """The reason why the controls ended the training; None if they did not."""
         return self.monitor.stop_reason
 
     @property

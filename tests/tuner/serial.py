@@ -117,11 +117,17 @@ class Serial:
         self.study.close()
 
     def records(self) -> list[Any]:
-        """Return what a search has to decide in the same way, whenever it was killed."""
+        """Return the decisions that a search has to repeat, whenever it was killed."""
         keys = ("schedule", "stretch")
         return [
-            (one.number, one.state, one.value, one.intermediate, *map(one.attrs.get, keys))
-            for one in self.study.trials()
+            (
+                trial.number,
+                trial.state,
+                trial.value,
+                trial.intermediate,
+                *map(trial.attrs.get, keys),
+            )
+            for trial in self.study.trials()
         ]
 
 

@@ -78,7 +78,7 @@ class Replay:
         fates: one of each trial with a value, by number
         rungs: the scheduler's table at the end
         recorded_env_steps: what those trials took in the recorded search
-        best: the best trial among those that run the full budget; None: there is none
+        best: the best trial among those that run the whole budget; None: there is none
     """
 
     scheduler: str
@@ -175,7 +175,7 @@ class _End:
 def _judged(
     judge: Scheduler, resource: Resource, ordered: Iterable[Report], complete: Collection[int]
 ) -> dict[int, _End]:
-    """Return how each trial ends under a scheduler that judges the reports in their order."""
+    """Return each trial's end under a scheduler that judges the reports in their order."""
     ends: dict[int, _End] = {}
     for trial, point, value, standard_error, training in ordered:
         end = ends.setdefault(trial, _End(point, point, value))

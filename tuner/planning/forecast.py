@@ -67,7 +67,7 @@ class About:
 
 @dataclass(frozen=True)
 class Priced:
-    """A configuration with the seconds of a full trial."""
+    """A configuration with the seconds of its whole budget."""
 
     name: str
     config: dict[str, Any]
@@ -83,7 +83,7 @@ class Forecast:
         runs: re-trainings of the tournament
         env_steps: of trials and re-trainings
         most_env_steps: that they can take; None: a time limit alone ends the search
-        trial: wall seconds of a full trial of a configuration of the space
+        trial: wall seconds of the whole budget with a configuration of the space
         cpu, gpu: seconds of processors and of graphics cards; the latter are held, used or not
         wall: from the command to the answer, on these resources
         memory: of all workers together, and of one

@@ -123,7 +123,7 @@ class CostAware(Sampler):
         running: Sequence[FrozenTrial],
         candidates: Sequence[Mapping[str, Any]],
     ) -> Array:
-        """Return the expected improvement at the full budget over the best that is known."""
+        """Return the expected improvement at the whole budget over the best that is known."""
         y = normal_scores(_values(evidence, self._sign))
         parts = _parts(evidence)
         x = np.column_stack([self._encoded(evidence), parts])
@@ -177,7 +177,7 @@ def _config(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _cost(trial: FrozenTrial) -> tuple[float, int] | None:
-    """Return the seconds per environment step, and the steps; None: not known."""
+    """Return the seconds per env step, and the steps; None: not known."""
     attrs = trial.user_attrs.get("attrs", {})
     seconds, steps = attrs.get("seconds"), attrs.get("env_steps") or attrs.get("budget_reached")
     return (seconds / steps, steps) if seconds and steps else None

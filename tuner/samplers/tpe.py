@@ -31,7 +31,7 @@ class TPE(OptunaSampler):
 
     @classmethod
     def checked_options(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of all options; UserError: one is wrong, or group alone."""
+        """Return the values of all options; UserError: a wrong value, or group alone."""
         filled = super().checked_options(values)
         if filled["group"] and not filled["multivariate"]:
             raise UserError(

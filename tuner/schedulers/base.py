@@ -98,7 +98,7 @@ class Setup:
     """All that a scheduler is made from.
 
     Attributes:
-        budget: env_steps of a whole trial
+        budget: env steps of a whole budget
         options: the value of each option that the scheduler declares
         direction: "maximize" or "minimize"
         others: the further objectives; None, or without goals, where there is one objective

@@ -291,7 +291,7 @@ def pauses(spec: SearchSpec, interval: int | None) -> list[int]:
         raise UserError(
             f"scheduler {spec.scheduler!r} would never change anything: trials are compared at "
             f"evaluations, and of {len(spec.evaluate_at)} there is none between "
-            f"{interval or 1:,} and {spec.budget - 1:,} env_steps; lower interval or raise "
+            f"{interval or 1:,} and {spec.budget - 1:,} env steps; lower interval or raise "
             "--evaluations."
         )
     return points

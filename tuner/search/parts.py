@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchParts:
-    """What a search is put together from.
+    """The parts that a search is put together from.
 
     Attributes:
         spec: every choice, resolved
@@ -47,10 +47,10 @@ class SearchParts:
 
     @property
     def view(self) -> SearchView:
-        """What the screen shows."""
+        """The model of the live screen."""
         return self.recorder.view
 
     @property
     def progress(self) -> SearchProgress:
-        """What has run, and how long the rest takes."""
+        """The progress of the search, and the time that the rest takes."""
         return self.recorder.progress

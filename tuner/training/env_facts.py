@@ -145,7 +145,7 @@ def fact_lines(facts: Mapping[str, Any]) -> list[str]:
         for others in (False, True)
     )
     lines += ["", f"agents that fit: {own}"]
-    lines.append(f"RLlib's, as far as can be told without building them: {rllibs}")
+    lines.append(f"RLlib's, without building them: {rllibs}")
     lines += [f"  not {name}: {why}" for name, why in _reasons(facts["agents"]).items()]
     if known := ", ".join(f"{agent} {name}" for agent, name in _first(facts["presets"])):
         lines.append(f"known-good settings, for rltune train AGENT --preset NAME: {known}")

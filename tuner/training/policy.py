@@ -207,7 +207,7 @@ class Policy:
         agent = self.agent
         return (
             f"<policy of {agent.algorithm_spec} on {self.env}, "
-            f"{agent.env_steps:,} env_steps, {self.path}>"
+            f"{agent.env_steps:,} env steps, {self.path}>"
         )
 
 

@@ -201,7 +201,7 @@ class ChosenTrials:
         )
         weights = np.exp(logs - logs.max(0))
         weights /= weights.sum(0)
-        points = np.column_stack([grid.x, np.ones(len(grid.x))])  # at the full budget
+        points = np.column_stack([grid.x, np.ones(len(grid.x))])  # at the whole budget
         distances = self._response.between(points, self._response.x)
         own = self._response.between(points, points)
         found = np.zeros((sets.shape[1], 3))
