@@ -17,7 +17,7 @@ from rltune.agents.memory.pixels import MixedRows
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.encoders import Combined, NatureCNN, make_encoder
 from rltune.agents.registry import agent_class
-from rltune.agents.spaces import Mixed, Parts, Spaces
+from rltune.agents.spaces import InputParts, Mixed, Spaces
 from toy_envs import Camera
 
 ENV = "toy_envs:Camera"
@@ -167,7 +167,7 @@ def test_a_replay_memory_keeps_pixels_as_bytes() -> None:
 
 
 def test_pixels_are_not_normalised() -> None:
-    parts = Parts(mixed_spaces().observation)
+    parts = InputParts(mixed_spaces().observation)
     normalizer = ObservationNormalizer(parts.shape, n_rest=PIXELS)
     rng = np.random.default_rng(0)
     obs = np.concatenate([rng.normal(5, 3, (500, 3)), np.full((500, PIXELS), 220.0)], 1)

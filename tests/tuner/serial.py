@@ -44,8 +44,8 @@ def make_parts(
     view = SearchView("run", spec.agent, spec.env, progress)
     tracker = Tracker(run, Tracking(wandb="off"))
     recorder = Recorder(run, spec.env, study, others.goals, history, tracker, view)
-    plan, clock = spec.seed_plan(rungs_of(spec)), Resource(spec.budget)
-    return SearchParts(spec, run, study, scheduler, plan, others, clock, recorder)
+    plan, resource = spec.seed_plan(rungs_of(spec)), Resource(spec.budget)
+    return SearchParts(spec, run, study, scheduler, plan, others, resource, recorder)
 
 
 class Serial:

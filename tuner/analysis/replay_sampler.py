@@ -164,7 +164,7 @@ class _Pool:
         self, recorded: RunReader, spec: SearchSpec, proposer: Proposer, options: Mapping[str, Any]
     ) -> None:
         table = recorded.trials()
-        self.clock = Resource.of(spec, options, read_history=recorded.history)
+        self.resource = Resource.of(spec, options, read_history=recorded.history)
         complete = set(table["trial"][table["state"] == "COMPLETE"])
         self.proposer = proposer
         self.reports: dict[int, Reports] = {}
@@ -260,7 +260,7 @@ def _train(
     for point, value, standard_error, training in pool.reports[number]:
         known[point] = value
         last = point == pool.reports[number][-1][0]
-        at = pool.clock.at(number, point)
+        at = pool.resource.at(number, point)
         # A complete trial has nothing left to stop.
         if scheduler.decide(place, at, value, standard_error, training) == "stop" and not (
             last and state == TrialState.COMPLETE

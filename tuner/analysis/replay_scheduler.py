@@ -228,8 +228,8 @@ def reports(
     plan = spec.seed_plan(rungs_of(spec))
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
     results: list[tuple[float, int, int, int, float, bool, list[float], float]] = []
-    legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
-    for (trial, seed), mine in legs:
+    trainings: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
+    for (trial, seed), mine in trainings:
         records = mine.to_dict("records")
         returns = [metric_of(row, spec.metric) for row in records]
         points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
@@ -241,21 +241,21 @@ def reports(
             results.append(
                 (timestamp, trial, seed, points[n - 1], objective, done, measured, training)
             )
-    entrants: dict[int, TrialSeeds] = {}
+    trials: dict[int, TrialSeeds] = {}
     noise = SeedNoise()
     for _, trial, seed, point, objective, done, measured, training in sorted(results):
-        entrant = entrants.setdefault(trial, TrialSeeds(plan))
-        leg = entrant.run(seed)
-        leg.values[point], leg.measured[point], leg.done = objective, measured, done
+        seeds = trials.setdefault(trial, TrialSeeds(plan))
+        run = seeds.run(seed)
+        run.values[point], run.measured[point], run.done = objective, measured, done
         if math.isfinite(training):
-            leg.training[point] = training
-        noise.learn(trial, entrant)
-        while not entrant.finished and (due := entrant.due()) is not None:
+            run.training[point] = training
+        noise.learn(trial, seeds)
+        while not seeds.finished and (due := seeds.due()) is not None:
             at, values = due
-            entrant.settled = at
-            others.judge(trial, entrant, at)
+            seeds.settled = at
+            others.judge(trial, seeds, at)
             value, doubt = judged(values, spec.over_seeds), noise.standard_error(at, len(values))
-            yield trial, at, value, doubt, entrant.training_at(at)
+            yield trial, at, value, doubt, seeds.training_at(at)
 
 
 def training_returns(history: pd.DataFrame, spec: SearchSpec) -> dict[int, dict[int, float]]:

@@ -316,7 +316,7 @@ class _Plays:
         spec, n_starts = self.spec, min(len(self.own), trials)
         options = (spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler = NoScheduler() if is_population(spec.scheduler) else make_scheduler(*options)
-        plan, clock = spec.seed_plan(rungs_of(spec)), Resource.of(spec)
+        plan, resource = spec.seed_plan(rungs_of(spec)), Resource.of(spec)
         drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
         full = np.concatenate([self.own[:n_starts], drawn])
         quality = rng.normal(size=trials)
@@ -330,7 +330,7 @@ class _Plays:
                 error = NOISE / n_seeds[i] ** 0.5
                 score = float(quality[trial] + error * rng.normal())
                 known = error if plan.most > 1 else 0.0
-                at = clock.after(full[trial, i, 0]) if clock.seconds else point
+                at = resource.after(full[trial, i, 0]) if resource.seconds else point
                 if scheduler.decide(trial, at, score, known) == "stop" and point < spec.budget:
                     last[trial] = i
                     break

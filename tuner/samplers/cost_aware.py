@@ -18,7 +18,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
-from rltune.samplers.base import Draw, Option, Sampler
+from rltune.samplers.base import Draw, Sampler, SamplerOption
 from rltune.samplers.cost_model import MAX_TRIALS as COST_TRIALS
 from rltune.samplers.cost_model import CostModel
 from rltune.samplers.parameters import Parameters
@@ -47,7 +47,10 @@ class CostAware(Sampler):
     """
 
     name = "cost-aware"
-    options: ClassVar = {"n_startup_trials": Option(8, lowest=1), "max_cost_exponent": Option(1.0)}
+    options: ClassVar = {
+        "n_startup_trials": SamplerOption(8, lowest=1),
+        "max_cost_exponent": SamplerOption(1.0),
+    }
     learns_from_earlier = True
 
     def __init__(

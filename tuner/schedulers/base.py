@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rltune.schedulers.options import Option, check_options
+from rltune.schedulers.options import SchedulerOption, check_options
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import FurtherObjectives
@@ -134,7 +134,7 @@ class Scheduler(ABC):
     """
 
     name: ClassVar[str]
-    options: ClassVar[Mapping[str, Option]] = {}
+    options: ClassVar[Mapping[str, SchedulerOption]] = {}
     is_population: ClassVar[bool] = False
     several_objectives: ClassVar[bool] = False
 

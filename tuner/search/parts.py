@@ -30,7 +30,7 @@ class SearchParts:
         scheduler: says which trials go on
         plan: which seeds a trial is trained on
         others: the objectives beside the first one
-        clock: the resource by which the scheduler compares trials
+        resource: the resource by which the scheduler compares trials
         recorder: writes down what happens
         health: the stop rules; None: there are none
     """
@@ -41,7 +41,7 @@ class SearchParts:
     scheduler: Scheduler
     plan: SeedPlan
     others: FurtherObjectives
-    clock: Resource
+    resource: Resource
     recorder: Recorder
     health: Health | None = None
 

@@ -75,7 +75,7 @@ def searchable(config_class: type[Any]) -> Searchable:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SplitConfig:
     """A configuration, taken apart.
 
     Attributes:
@@ -89,7 +89,7 @@ class Parts:
     env_steps: int
 
 
-def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int) -> Parts:
+def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int) -> SplitConfig:
     """Split a configuration into the agent's, the environment's and the training's length.
 
     Args:
@@ -103,7 +103,7 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
         for name, value in config.items()
         if is_surrounding(name) and name != LENGTH and not is_helper(name)
     }
-    return Parts(own, {**env_kwargs, **ours}, int(config.get(LENGTH, budget)))
+    return SplitConfig(own, {**env_kwargs, **ours}, int(config.get(LENGTH, budget)))
 
 
 def check(space: SpaceCore, env: str, budget: int) -> None:
