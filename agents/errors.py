@@ -43,7 +43,7 @@ def storage_error(
     if error.errno in DISK_IS_FULL:
         reason, mend = "the disk is full", "free some space"
     elif error.errno in (errno.EACCES, errno.EPERM):
-        reason, mend = "no permission", "see who owns it"
+        reason, mend = "no permission", "see its owner"
     elif error.errno == errno.EROFS:
         reason = "the file system is read-only"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):

@@ -48,7 +48,7 @@ def channels_first(image: Array, layout: str) -> Array:
     return image.reshape(-1, *image.shape[-2:])
 
 
-class Layout(gymnasium.ObservationWrapper[Any, Any, Any]):
+class ImageLayout(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Images as ``(channels, height, width)``, stacked frames as channels; all else as ``(d,)``."""
 
     def __init__(self, env: Env, layout: str | None) -> None:

@@ -84,7 +84,7 @@ def as_model_input(space: gymnasium.Space[Any]) -> spaces.Box:
     return spaces.Box(low, high, dtype=np.float32)
 
 
-class Parts:
+class InputParts:
     """Takes a network's inputs apart; of a plain observation nothing has to be taken.
 
     Attributes:
@@ -160,6 +160,6 @@ def with_states(spaces: Spaces, *sizes: int) -> Spaces:
     """Return the spaces with room for the states of LSTMs of the given sizes; 0: there is none."""
     if not all(sizes):
         return spaces
-    parts = Parts(spaces.observation)
+    parts = InputParts(spaces.observation)
     inner = cast(gym_spaces.Box, parts.observation_space)
     return replace(spaces, observation=AugmentedBox(inner, parts.n_mask, sizes))

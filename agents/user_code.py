@@ -1,7 +1,7 @@
 """User code, imported by name: ``module:Name`` of an agent or an environment.
 
-A run directory or a checkpoint names such code, too, and may come from anybody. So what is imported
-is a module of the user's or an installed one, never a file that lies in a run directory; and what
+A run directory or a checkpoint names such code, too, and may come from anywhere. So only a module
+of the user's or an installed one is imported, never a file that lies in a run directory; and what
 is called is an environment's class, or a function of a module that the user has written: of a
 foreign ``subprocess:run`` nothing is called. Commands that only read a run import none of it.
 """
@@ -127,7 +127,7 @@ def _check_place(top: str, what: str) -> None:
 
 
 def _places(top: str) -> Iterator[Path]:
-    """Yield where a module or package is, without importing it."""
+    """Yield the paths of a module or package, without importing it."""
     try:
         found = importlib.util.find_spec(top)
     except ValueError:  # __main__ has none

@@ -307,9 +307,9 @@ def chosen_tables() -> None:
         for method, names in row["found"].items():
             for name, (value, low, high, floor) in names.items():
                 # Without a number (too few trials have it) it counts as not found.
-                one = {"real": name in setting.real, "parameter": name, "above": value > floor}
-                one["held"] = low - 0.001 <= row["true"][name] <= high + 0.001
-                rows.append(about | one | {"method": method})
+                outcome = {"real": name in setting.real, "parameter": name, "above": value > floor}
+                outcome["held"] = low - 0.001 <= row["true"][name] <= high + 0.001
+                rows.append(about | outcome | {"method": method})
     frame = pd.DataFrame(rows)
     dummies, real = frame[~frame["real"]], frame[frame["real"]]
     for title, groups, counted in (
@@ -345,7 +345,7 @@ def noise_rows(function: str, design: str, trials: int) -> None:
             f"| {function} | {trials} {design} | {len(rows)} | {method} | "
             f"{above['above'].mean():.1%} ± {error(above, 'above'):.1%} of {len(above)} | {power} |"
         )
-    pairs = [sum(" x " in one for one in r["found"].get("fanova", [])) > 0 for r in rows]
+    pairs = [sum(" x " in name for name in r["found"].get("fanova", [])) > 0 for r in rows]
     print(f"| | | | | a pair is above in {np.mean(pairs):.0%} | |")
 
 
@@ -356,7 +356,7 @@ def figure(designs: list[Any]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = [one for one in designs if one[1:] == ("random", 100)]
+    shown = [design for design in designs if design[1:] == ("random", 100)]
     fig, axes = plt.subplots(1, len(shown), figsize=(3 * len(shown), 3.2), squeeze=False)
     for axis, (function, design, trials) in zip(axes[0], shown, strict=True):
         frame = covered(function, design, trials)

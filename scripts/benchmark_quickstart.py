@@ -36,10 +36,10 @@ def row(path: Path) -> tuple[str, bool]:
     opened = rltune.open(path)
     answer = opened.answer or {}
     ranking: list[dict[str, Any]] = answer["ranking"]
-    best = next(one for one in ranking if one["trial"] == answer["winner"])
-    default = next(one for one in ranking if "default" in one["origins"])
-    sampled = [one for one in ranking if "sampler" in one["origins"]]
-    own = max(sampled, key=lambda one: float(one["iqm"]), default=None)
+    best = next(ranked for ranked in ranking if ranked["trial"] == answer["winner"])
+    default = next(ranked for ranked in ranking if "default" in ranked["origins"])
+    sampled = [ranked for ranked in ranking if "sampler" in ranked["origins"]]
+    own = max(sampled, key=lambda ranked: float(ranked["iqm"]), default=None)
     seconds = opened.history()["timestamp"].agg(["min", "max"])
     cells = [
         path.name.removeprefix("seed-"),
@@ -53,24 +53,26 @@ def row(path: Path) -> tuple[str, bool]:
     return f"| {' | '.join(cells)} |", bool(best["better_than_default"])
 
 
-def kind(one: Mapping[str, Any]) -> str:
+def kind(ranked: Mapping[str, Any]) -> str:
     """Return the origin of a configuration."""
-    return "known-good settings" if "sampler" not in one["origins"] else f"trial {one['trial']}"
+    return (
+        "known-good settings" if "sampler" not in ranked["origins"] else f"trial {ranked['trial']}"
+    )
 
 
-def score(one: Mapping[str, Any]) -> str:
+def score(ranked: Mapping[str, Any]) -> str:
     """Return the interquartile mean on the test seeds."""
-    return f"{one['iqm']:.0f}"
+    return f"{ranked['iqm']:.0f}"
 
 
-def lead(one: Mapping[str, Any]) -> str:
+def lead(ranked: Mapping[str, Any]) -> str:
     """Return the lead of a configuration over the defaults, and whether it is beyond chance."""
-    difference = one["difference"]
+    difference = ranked["difference"]
     if difference is None:
         return "-"
     value, low, high = difference
     ends = f"{value:+.0f} [{low:.0f}, {high:.0f}]"
-    return ends if one["better_than_default"] else f"{ends}, not proven"
+    return ends if ranked["better_than_default"] else f"{ends}, not proven"
 
 
 def table(folder: Path) -> None:

@@ -113,7 +113,7 @@ class Bench:
         return trial
 
     def tell(self, trial: FrozenTrial, value: float, seconds: float = 1.0) -> None:
-        """End a trial at its full budget of 1,000 steps."""
+        """End a trial at its whole budget of 1,000 steps."""
         trial.user_attrs["attrs"] = {"seconds": seconds, "budget_reached": 1000}
         trial.state, trial.value = TrialState.COMPLETE, value
 
@@ -225,7 +225,7 @@ NOISE = [0.25, 0.1, 0.03]
 
 
 def halved(bench: Bench, target: Target, most: float, at_once: int = 4) -> float:
-    """Return the true value of the best full trial after a number of whole budgets under ASHA."""
+    """Return the true value of the best whole trial after a number of whole budgets under ASHA."""
     scheduler = make_scheduler("asha", STEPS[-1], {"n_rungs": 3})
     noise = np.random.default_rng(target.noise.integers(2**31))
     flying: list[tuple[float, int, int]] = []  # when it reaches its next rung, number, rung
@@ -269,12 +269,12 @@ def only_full(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[F
 def rungs(args: argparse.Namespace) -> None:
     """Compare ways to show TPE the trials stopped early."""
     most = args.trials or 30
-    print(f"true value of the best after {most} full budgets, {args.reps} repetitions")
+    print(f"true value of the best after {most} whole budgets, {args.reps} repetitions")
     kept, found = tpe.for_tpe, {}
     for name, view in (
         ("as it is", kept),
         ("the largest budget only", largest_budget),
-        ("full trials only", only_full),
+        ("whole budgets only", only_full),
     ):
         tpe.for_tpe = view
         found[name] = [halved(Bench("tpe", s), Target(s), most) for s in range(args.reps)]

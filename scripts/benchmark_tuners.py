@@ -315,8 +315,8 @@ def test_zoo(setting: Setting, best: dict[str, Any], seed: int) -> float:
             storage=journal(folder), study_name="search", direction="maximize"
         )
         kinds = {
-            key: optuna.distributions.json_to_distribution(one)
-            for key, one in best["distributions"].items()
+            key: optuna.distributions.json_to_distribution(distribution)
+            for key, distribution in best["distributions"].items()
         }
         winner = optuna.trial.create_trial(params=best["params"], distributions=kinds, value=0.0)
         study.add_trials([winner, winner])  # number 0 counts as none there
@@ -379,8 +379,8 @@ def harvest(tuner: str, folder: Path, started: float, agent: str) -> dict[str, A
     if tuner == "optuna":
         return {"config": decode(dict(best.params), space_of(agent)), "trials": trials}
     kinds = {
-        key: optuna.distributions.distribution_to_json(one)
-        for key, one in best.distributions.items()
+        key: optuna.distributions.distribution_to_json(distribution)
+        for key, distribution in best.distributions.items()
     }
     return {"config": {"params": best.params, "distributions": kinds}, "trials": trials}
 
@@ -407,10 +407,10 @@ def run(results: Path, only: dict[str, Any], minutes: float, searches_only: bool
             row = run_search(search, minutes)
             append(results, row)
         tests = [{"what": "test", **job, "seed": seed} for seed in SEEDS]
-        open_tests = [one for one in tests if tuple(one.get(key) for key in KEYS) not in done]
+        open_tests = [test for test in tests if tuple(test.get(key) for key in KEYS) not in done]
         if not searches_only and row["config"] is not None:
             with ThreadPoolExecutor(SLOTS) as pool:
-                asked = [json.dumps([row, one]) for one in open_tests]
+                asked = [json.dumps([row, planned]) for planned in open_tests]
                 for outcome in pool.map(in_process, asked):
                     append(results, outcome)
 
@@ -452,7 +452,7 @@ def table(results: Path) -> None:
                 continue
             counts = ", ".join(map(str, theirs.trials))
             reached = ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in theirs.seconds)
-            best = ", ".join(f"{one:.1f}" for one in theirs.best)
+            best = ", ".join(f"{value:.1f}" for value in theirs.best)
             score = shown_returns(theirs.returns)
             alone = tuner == "rltune" or not ours.trials
             against = ["", "", ""] if alone else compared(ours, theirs)
@@ -488,11 +488,11 @@ class Found(NamedTuple):
 def shown_returns(returns: list[float]) -> str:
     """Return the mean return, its interval (Student's t), and each search's return."""
     if len(returns) < 2:
-        return ", ".join(f"{one:.1f}" for one in returns) or "-"
+        return ", ".join(f"{entry:.1f}" for entry in returns) or "-"
     from scipy.stats import ttest_1samp
 
     around = ttest_1samp(returns, 0.0).confidence_interval()
-    each = ", ".join(f"{one:.1f}" for one in returns)
+    each = ", ".join(f"{value:.1f}" for value in returns)
     return f"{fmean(returns):.1f} [{around.low:.1f}, {around.high:.1f}] ({each})"
 
 
@@ -518,12 +518,16 @@ def compared(ours: Found, theirs: Found) -> list[str]:
 
 
 def values(trials: list[Trial]) -> list[float]:
-    return [one["value"] for one in trials if one["value"] is not None]
+    return [trial["value"] for trial in trials if trial["value"] is not None]
 
 
 def seconds_to(threshold: float, trials: list[Trial]) -> float:
     """Return the seconds until the first trial ended at or above the threshold."""
-    found = [one["at"] for one in trials if one["value"] is not None and one["value"] >= threshold]
+    found = [
+        trial["at"]
+        for trial in trials
+        if trial["value"] is not None and trial["value"] >= threshold
+    ]
     return min(found, default=NEVER)
 
 

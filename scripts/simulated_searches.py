@@ -126,7 +126,9 @@ def shares(setting: Setting, found: Found) -> dict[str, float]:
     true = {}
     for name in setting.real:
         value = _grid(setting, name)
-        luck, noise = (one * rng.normal(size=value.shape) for one in (setting.luck, setting.noise))
+        luck, noise = (
+            spread * rng.normal(size=value.shape) for spread in (setting.luck, setting.noise)
+        )
         seen = np.clip(setting.parts[-1] * (value + luck) + noise, *setting.bounds)
         seen = np.where(np.isfinite(seen), np.maximum(seen, worst), worst)
         true[name] = float(seen.mean(1).var() / seen.var())

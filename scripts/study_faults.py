@@ -109,7 +109,7 @@ def head(node: int) -> None:
 
 
 FAULTS: dict[str, Callable[[int], None]] = {
-    one.__name__: one for one in (worker, raylet, link, spot, storage, full, head)
+    fault.__name__: fault for fault in (worker, raylet, link, spot, storage, full, head)
 }
 
 
@@ -205,7 +205,7 @@ def one(fault: str, rng: random.Random) -> None:
     """Inject one fault, some seconds after the trials have begun."""
     cluster("nodes", "3", "240")
     search = Search(f"{fault}-{time.time():.0f}", trials=10, budget=40_000)
-    search.wait_for("env-steps/s|trial .* finished", 180)
+    search.wait_for("env steps/s|trial .* finished", 180)
     time.sleep(rng.uniform(0, 15))
     started, node = time.monotonic(), rng.choice(WORKERS)
     FAULTS[fault](node)
@@ -233,7 +233,7 @@ def soak(minutes: float, trials: int, rng: random.Random) -> None:
     samples: dict[int, list[tuple[int, int]]] = {}  # each driver's MB and open files
     while time.monotonic() < until:
         search = Search(f"soak-{time.time():.0f}", trials=trials, budget=40_000)
-        search.wait_for("env-steps/s|trial .* finished", 180)
+        search.wait_for("env steps/s|trial .* finished", 180)
         while time.monotonic() < until and search.goes_on():
             fault, node, begun = rng.choice(list(FAULTS)), rng.choice(WORKERS), time.monotonic()
             FAULTS[fault](node)

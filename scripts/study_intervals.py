@@ -121,7 +121,7 @@ def claims(experiments: int, finalists: int = 4) -> None:
     for name, default, equals, better in rows:
         for seeds in (5, 10):
             alike = [tournament(default, equals, seeds, n) for n in range(experiments)]
-            cells = [share(one[0] for one in alike), share(one[2] for one in alike)]
+            cells = [share(row[0] for row in alike), share(row[2] for row in alike)]
             cells.append(
                 ""
                 if better is None
@@ -147,10 +147,14 @@ def tournament(
         "rltune.answer.ranking.bootstrap_interval", return_value=(0.0, 0.0)
     ):  # slow, and no claim
         answer = build_answer(finalists)
-    leads = any(not (one.tied or one.is_default) for one in answer.ranking)
+    leads = any(not (ranked.tied or ranked.is_default) for ranked in answer.ranking)
     if answer.ranking[0].is_default:
-        leads = any(not one.tied for one in answer.ranking)
-    return any(one.better_than_default for one in answer.ranking), bool(answer.beats_default), leads
+        leads = any(not ranked.tied for ranked in answer.ranking)
+    return (
+        any(ranked.better_than_default for ranked in answer.ranking),
+        bool(answer.beats_default),
+        leads,
+    )
 
 
 def share(found: object) -> str:

@@ -202,7 +202,7 @@ def table() -> None:
     rows = read()
     for did in sorted({row["did"] for row in rows}):
         these = [row for row in rows if row["did"] == did]
-        wrong = [one for row in these for one in row["wrong"]]
+        wrong = [fault for row in these for fault in row["wrong"]]
         killed = sum(row["killed"] for row in these)
         print(f"| `{did}` | {len(these)} | {killed} | {len(wrong)} |", *wrong[:3])
 

@@ -39,7 +39,7 @@ REPETITIONS = 200
 class Setting(NamedTuple):
     agent: str
     env: str
-    budget: int  # env steps of a full trial
+    budget: int  # env steps of a whole budget
 
 
 SETTINGS = [
@@ -156,7 +156,7 @@ def curves_of(setting: Setting) -> Curves:
         objectives = [objective_of(returns[: n + 1], DEFAULT) for n in range(len(returns))]
         objectives += [float("-inf")] * (EVALUATIONS - len(objectives))
         curves.setdefault(row["configuration"], {})[row["seed"]] = objectives
-    return {number: one for number, one in curves.items() if len(one) == len(SEEDS)}
+    return {number: curve for number, curve in curves.items() if len(curve) == len(SEEDS)}
 
 
 def search(
@@ -241,7 +241,7 @@ def simulate(
         ]
         title = [f"{setting.agent}, {setting.env} ({len(curves)})", f"{limit:g}"]
         for name, rows in tables.items():
-            values = [[getattr(one, name) for one in outcomes] for outcomes in found]
+            values = [[getattr(outcome, name) for outcome in outcomes] for outcomes in found]
             shown = [against(mine, values[0]) for mine in values]
             if name == "tried":
                 shown = [f"{sum(mine) / len(mine):.0f}" for mine in values]
@@ -302,10 +302,10 @@ def named(
 
     curves = curves_of(setting)
     worst = floor(curves)
-    scores = {n: {s: max(one[s][-1], worst) for s in SEEDS} for n, one in curves.items()}
+    scores = {n: {s: max(curve[s][-1], worst) for s in SEEDS} for n, curve in curves.items()}
     order = sorted(scores, key=lambda n: sum(scores[n].values()))
     default = order[int(place * len(order))]
-    pool = {n: one for n, one in curves.items() if n != default}
+    pool = {n: by_seed for n, by_seed in curves.items() if n != default}
     found: dict[str, list[float]] = {rule: [] for rule in RULES}
     for repetition in range(repetitions):
         rng = np.random.default_rng(repetition)
@@ -342,7 +342,9 @@ def against(values: Sequence[float], first: Sequence[float]) -> str:
 
 def floor(curves: Curves) -> float:
     """Return the worst finite score, which is the score of a diverged training."""
-    finite = [v for one in curves.values() for c in one.values() for v in c if v > float("-inf")]
+    finite = [
+        v for curve in curves.values() for c in curve.values() for v in c if v > float("-inf")
+    ]
     return min(finite)
 
 

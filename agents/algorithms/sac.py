@@ -28,7 +28,7 @@ from rltune.agents.memory.sequences import check_replayed
 from rltune.agents.networks.actions import BoxScale, Choices
 from rltune.agents.networks.actors import FactoredCategorical, SquashedGaussian
 from rltune.agents.networks.critics import Critics
-from rltune.agents.spaces import Parts, Spaces, with_states
+from rltune.agents.spaces import InputParts, Spaces, with_states
 from torch import Tensor, nn
 
 
@@ -116,7 +116,7 @@ class SAC(Algorithm[SACConfig]):
         self.minibatches = Minibatches(
             actor, critics, self.target.module, self.scale, config, self.generator
         )
-        self.parts = Parts(spaces.observation)
+        self.parts = InputParts(spaces.observation)
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0  # with gSDE's noise functions, since the last update
         self.acted = 0  # env steps of exploration

@@ -42,7 +42,7 @@ class Step(NamedTuple):
     valid: Bools
 
 
-class Backend(Protocol):
+class EnvBackend(Protocol):
     """The interface that `Envs` uses; it enforces ``time_limit`` (in steps) itself."""
 
     observation_space: gymnasium.spaces.Box
@@ -83,7 +83,7 @@ class Backend(Protocol):
         """Close the environments."""
 
 
-class _Sync(Backend):
+class _Sync(EnvBackend):
     """A loop in this process: the default, and for light environments the fastest."""
 
     replays = True
@@ -187,7 +187,7 @@ class _Sync(Backend):
             env.close()  # type: ignore[no-untyped-call]
 
 
-class _Async(Backend):
+class _Async(EnvBackend):
     """A process per environment (gymnasium's AsyncVectorEnv): only for slow environments."""
 
     replays = True
@@ -242,7 +242,7 @@ class _Async(Backend):
         self._envs.close()
 
 
-class _Native(Backend):
+class _Native(EnvBackend):
     """The environment's own vector version: gymnasium's CartPole or ALE's AtariVectorEnv.
 
     They reset by themselves. Where that happens one step late (NEXT_STEP), the row in between is
@@ -342,7 +342,7 @@ class _EnvPool(_Native):
         return self._envs.reset()
 
 
-BACKENDS: dict[str, Callable[..., Backend]] = {
+BACKENDS: dict[str, Callable[..., EnvBackend]] = {
     "sync": _Sync,
     "async": _Async,
     "native": _Native,

@@ -24,7 +24,7 @@ from gymnasium import spaces
 from rltune.agents.envs.masks import Masked, mask_to_info, offers_masks
 from rltune.agents.envs.wrappers import take_wrappers, wrapped
 from rltune.agents.errors import UserError
-from rltune.agents.images import Layout, image_layout, with_images
+from rltune.agents.images import ImageLayout, image_layout, with_images
 from rltune.agents.spaces import as_model_input
 from rltune.agents.user_code import check_single_agent, factory, import_module
 
@@ -366,7 +366,7 @@ def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> E
         made = gymnasium.wrappers.FrameStackObservation(made, frame_stack)
     elif len(frame) == 1:
         return made
-    return Layout(made, image_layout(frame, made.observation_space.dtype, small_images))
+    return ImageLayout(made, image_layout(frame, made.observation_space.dtype, small_images))
 
 
 def _unfit(space: spaces.Space[Any], where: str = "") -> str:

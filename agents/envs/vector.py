@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from rltune.agents.envs import waiting
 from rltune.agents.envs.atari import FRAME_SKIP
-from rltune.agents.envs.backends import BACKENDS, Backend
+from rltune.agents.envs.backends import BACKENDS, EnvBackend
 from rltune.agents.envs.make import check_env_name, frame_stack_of, is_atari, make_env
 from rltune.agents.errors import unknown
 
@@ -131,7 +131,7 @@ class Envs:
         self._learner_view = atari and training
         self._autoreset = autoreset
         with waiting.calling("constructor"):
-            self._backend: Backend = BACKENDS[vectorization](
+            self._backend: EnvBackend = BACKENDS[vectorization](
                 n_envs,
                 env,
                 env_kwargs=env_kwargs,

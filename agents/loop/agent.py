@@ -25,7 +25,7 @@ from rltune.agents.loop.training import TrainingLoop
 from rltune.agents.loop.weights import load_weights
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.registry import agent_class, name_of
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 
 if TYPE_CHECKING:
     from rltune.agents.loop.results import Chunk, Evaluation
@@ -163,7 +163,7 @@ class Agent:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the controls ended the training; None if they did not."""
+        """The reason why the controls ended the training; None if they did not."""
         return self.monitor.stop_reason
 
     @property
@@ -340,7 +340,7 @@ def resolve_device(device: str, spaces: Spaces) -> str:
 
     Small networks on vectors are faster on a CPU, and there on one thread.
     """
-    images = Parts(spaces.observation).has_images
+    images = InputParts(spaces.observation).has_images
     if device == "auto":
         device = "cuda" if images and torch.cuda.is_available() else "cpu"
     try:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from rltune.agents.config import AgentConfig
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 
 Array = npt.NDArray[Any]
 
@@ -158,7 +158,7 @@ class Normalizers:
     def __init__(self, config: AgentConfig, spaces: Spaces) -> None:
         self.observations: ObservationNormalizer | None = None
         self.rewards: RewardNormalizer | None = None
-        parts = Parts(spaces.observation)
+        parts = InputParts(spaces.observation)
         if config.normalize_observations and parts.n_vector:
             shape = spaces.observation.shape
             assert shape is not None

@@ -12,7 +12,7 @@ from rltune.agents.envs.masks import choice_counts
 from rltune.agents.envs.vector import Envs
 from rltune.agents.loop.evaluation import EVALUATION_ENVS, run_episodes
 from rltune.agents.loop.results import Evaluation
-from rltune.agents.spaces import Parts
+from rltune.agents.spaces import InputParts
 
 Array = NDArray[Any]
 
@@ -52,7 +52,7 @@ class RandomAgent:
             training=False,
         )
         space = envs.single_action_space
-        n_mask = Parts(envs.single_observation_space).n_mask
+        n_mask = InputParts(envs.single_observation_space).n_mask
         space.seed(seed)
         rng = np.random.default_rng(seed)
         ends = np.cumsum(choice_counts(space))[:-1]

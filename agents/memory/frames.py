@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.memory.pixels import MixedRows, packed, unpack
-from rltune.agents.spaces import Mixed, Parts, Spaces
+from rltune.agents.spaces import InputParts, Mixed, Spaces
 
 Array = NDArray[Any]
 
 
-class Layout(NamedTuple):
+class FrameLayout(NamedTuple):
     """The shape in which a replay memory stores observations."""
 
     shape: tuple[int, ...]  # of one frame
@@ -23,11 +23,11 @@ class Layout(NamedTuple):
     pixels: slice = slice(0, 0)  # where in a vector they lie
 
     @classmethod
-    def of(cls, spaces: Spaces, n_frames: int | None) -> Layout:
+    def of(cls, spaces: Spaces, n_frames: int | None) -> FrameLayout:
         """Return the layout for a space; ``n_frames`` as in `ReplayMemory`."""
         shape = spaces.observation.shape
         assert shape is not None
-        inner = Parts(spaces.observation).observation_space
+        inner = InputParts(spaces.observation).observation_space
         if isinstance(inner, Mixed):
             pixels = slice(inner.n_vector, inner.n_vector + inner.n_pixels)
             return cls(shape, np.dtype(np.float32), 1, pixels)
@@ -63,7 +63,7 @@ class FrameRows:
     resets give it, or else it is kept as a whole beside.
     """
 
-    def __init__(self, rows: tuple[int, int], layout: Layout) -> None:
+    def __init__(self, rows: tuple[int, int], layout: FrameLayout) -> None:
         self.dtype = layout.dtype
         self.n_rows = rows[0]
         self.n_frames, self.channels = layout.n_frames, layout.shape[0] if layout.shape else 1

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.agents.memory.finite import non_finite
-from rltune.agents.memory.frames import Layout
+from rltune.agents.memory.frames import FrameLayout
 from rltune.agents.memory.limits import free_memory
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class ReplayMemory:
         self.capacity = max(1, capacity // self.n_envs)  # in steps of all environments
         self.gamma = gamma
         self.n_step = n_step
-        self._flag = Parts(spaces.observation).flag
-        layout = Layout.of(spaces, n_frames)
+        self._flag = InputParts(spaces.observation).flag
+        layout = FrameLayout.of(spaces, n_frames)
         # More rows than steps: the newest step's successor stands in the row that comes next, and
         # the oldest step's stack of frames begins in rows before it.
         self.n_rows = self.capacity + layout.n_frames

@@ -14,7 +14,7 @@ from rltune.agents.networks.distributions import Distribution, Gaussian
 from rltune.agents.networks.encoders import Encoder, ImageEncoder, make_encoder, model_encoder
 from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.networks.recurrent import LSTM, Reader, make_core
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor, nn
 
 # Log-stds that a network gives are kept in this range, as in SAC.
@@ -83,7 +83,7 @@ def hidden_layers(spaces: Spaces, config: AgentConfig) -> Hidden:
                 layers = mlp([size, *hidden], config.activation, config.layer_norm)
                 size, hidden = hidden[-1] if hidden else size, ()
                 encoder = Shared(encoder, layers, size)
-    core = make_core(Parts(spaces.observation), size)
+    core = make_core(InputParts(spaces.observation), size)
     sizes = [size if core is None else core.size, *hidden]
     own_actor, own_critic = (mlp(sizes, config.activation, config.layer_norm) for _ in range(2))
     return Hidden(encoder, core, own_actor, own_critic, sizes[-1], sizes[-1], *outputs)
@@ -159,7 +159,7 @@ class ActorCritic(Reader):
     ) -> None:
         super().__init__()
         self.distribution = distribution
-        self.parts = Parts(spaces.observation)
+        self.parts = InputParts(spaces.observation)
         hidden = hidden_layers(spaces, config)
         self.encoder, self.core = hidden.encoder, hidden.core
         initialise(self.encoder, HIDDEN_GAIN, config.weight_init, generator)
@@ -194,7 +194,7 @@ class ACERNet(nn.Module):
         self, spaces: Spaces, n_actions: int, config: AgentConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.parts = Parts(spaces.observation)
+        self.parts = InputParts(spaces.observation)
         hidden = hidden_layers(spaces, config)
         self.encoder = hidden.encoder
         self.actor = nn.Sequential(hidden.actor, nn.Linear(hidden.actor_size, n_actions))

@@ -14,7 +14,7 @@ from rltune.agents.networks.distributions import MultiCategorical
 from rltune.agents.networks.encoders import Encoder, make_encoder, model_encoder
 from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.networks.recurrent import Reader, make_core
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor, nn
 from torch.nn.functional import hardtanh
 
@@ -33,7 +33,7 @@ class Torso(Reader):
 
     def __init__(self, spaces: Spaces, config: OffPolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.parts = Parts(spaces.observation)
+        self.parts = InputParts(spaces.observation)
         self.encoder: Encoder | ModelLayers
         self.output: Layer | None = None  # as a model file describes it
         hidden = config.net_arch

@@ -11,7 +11,7 @@ from rltune.agents.model_files import Layer
 from rltune.agents.networks.encoders import Encoder, make_encoder, model_encoder
 from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.networks.recurrent import Reader, make_core
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor, nn
 
 # The recurrent states' order.
@@ -55,7 +55,7 @@ class Critics(Reader):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.parts = Parts(spaces.observation)
+        self.parts = InputParts(spaces.observation)
         self.encoder: Encoder | ModelLayers
         model = config.models().get("critic_model")
         if model:  # the convolutions are shared, and the actions join in behind them

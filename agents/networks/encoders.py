@@ -11,7 +11,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.images import CNN_FEATURES
 from rltune.agents.model_files import Layer
 from rltune.agents.networks.layers import ModelLayers, mlp
-from rltune.agents.spaces import Mixed, Parts, Spaces
+from rltune.agents.spaces import InputParts, Mixed, Spaces
 from torch import Tensor, nn
 
 
@@ -193,7 +193,7 @@ def make_encoder(spaces: Spaces, kind: str, layer_norm: bool = False) -> Encoder
     Raises:
         UserError: the network can't read the observations: these are no images, or too small ones.
     """
-    space = Parts(spaces.observation).observation_space
+    space = InputParts(spaces.observation).observation_space
     if isinstance(space, Mixed):
         pixels = np.dtype(np.uint8)
         return Combined(
@@ -230,7 +230,7 @@ def model_encoder(spaces: Spaces, layers: tuple[Layer, ...]) -> ModelLayers:
 
 
 def _observations(spaces: Spaces) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of the observations alone: `Parts.observation` gives them."""
-    parts = Parts(spaces.observation)
+    """Return shape and type of the observations alone: `InputParts.observation` gives them."""
+    parts = InputParts(spaces.observation)
     assert parts.observation_space.dtype is not None
     return parts.shape, parts.observation_space.dtype

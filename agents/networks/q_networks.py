@@ -11,7 +11,7 @@ from rltune.agents.model_files import Layer, Model
 from rltune.agents.networks.encoders import ImageEncoder, make_encoder, model_encoder
 from rltune.agents.networks.layers import HIDDEN_GAIN, activated, flat, initialise, mlp
 from rltune.agents.networks.recurrent import Reader, make_core
-from rltune.agents.spaces import Parts, Spaces
+from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -237,7 +237,7 @@ class QNetwork(Reader):
     ) -> None:
         super().__init__()
         self.n_actions = int(spaces.action.n)  # type: ignore[attr-defined]
-        self.parts = Parts(spaces.observation)
+        self.parts = InputParts(spaces.observation)
         self.returns = returns
         self.n_outputs = n_outputs = returns.n_outputs
         hidden = config.net_arch

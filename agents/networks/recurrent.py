@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from rltune.agents.spaces import Parts
+from rltune.agents.spaces import InputParts
 from torch import Tensor, nn
 
 Array = NDArray[Any]
@@ -30,7 +30,7 @@ class LSTM(nn.Module):
 
     forget: Tensor
 
-    def __init__(self, parts: Parts, n_in: int, which: int) -> None:
+    def __init__(self, parts: InputParts, n_in: int, which: int) -> None:
         super().__init__()
         self.parts = parts
         self.which = which
@@ -71,7 +71,7 @@ class LSTM(nn.Module):
 class Reader(nn.Module):
     """The beginning of a network: an encoder, and behind it an LSTM or none."""
 
-    parts: Parts
+    parts: InputParts
     encoder: nn.Module
     core: LSTM | None
 
@@ -103,6 +103,6 @@ class Reader(nn.Module):
         return rest
 
 
-def make_core(parts: Parts, n_in: int, which: int = 0) -> LSTM | None:
+def make_core(parts: InputParts, n_in: int, which: int = 0) -> LSTM | None:
     """Return an LSTM, not yet initialised, or None where the inputs have no room for its state."""
     return LSTM(parts, n_in, which) if parts.lstm_sizes else None

@@ -1,4 +1,4 @@
-"""What the tests of DDPG, TD3 and SAC share: random transitions, and SB3's models fed with them."""
+"""Helpers of the tests of DDPG, TD3 and SAC: transitions, and SB3's models fed with them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rltune.agents.memory.pixels import MixedRows
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.encoders import Combined, NatureCNN, make_encoder
 from rltune.agents.registry import agent_class
-from rltune.agents.spaces import Mixed, Parts, Spaces
+from rltune.agents.spaces import InputParts, Mixed, Spaces
 from toy_envs import Camera
 
 ENV = "toy_envs:Camera"
@@ -79,7 +79,7 @@ def test_each_image_has_a_network_and_the_numbers_stand_beside_what_it_says() ->
     space = Mixed(np.zeros(2), np.ones(2), ((3, 36, 36), (1, 40, 50)))
     encoder = make_encoder(Spaces(space, spaces.Discrete(2), 1), "auto")
     assert isinstance(encoder, Combined)
-    assert [type(one) for one in encoder.encoders] == [NatureCNN, NatureCNN]
+    assert [type(part) for part in encoder.encoders] == [NatureCNN, NatureCNN]
     assert encoder.size == 2 + 2 * NatureCNN.size
     obs = torch.randint(0, 256, (4, space.shape[0])).float()
     read = encoder(obs)
@@ -120,10 +120,10 @@ def test_every_agent_reads_them_and_a_checkpoint_goes_on(
     assert made.learn(48).diverged is None
     made.save(tmp_path / "half.pt")
     resumed = Agent.load(tmp_path / "half.pt")
-    for one in (made, resumed):
-        assert one.learn(96).updates
+    for each in (made, resumed):
+        assert each.learn(96).updates
     assert made.evaluate(2).returns == resumed.evaluate(2).returns
-    weights, others = (one.algorithm.state_dict() for one in (made, resumed))
+    weights, others = (entry.algorithm.state_dict() for entry in (made, resumed))
     torch.testing.assert_close(others, weights, rtol=0, atol=0)
     made.close(), resumed.close()
 
@@ -158,8 +158,8 @@ def test_a_replay_memory_keeps_pixels_as_bytes() -> None:
         )  # fmt: skip
     other = ReplayMemory(100, made, (), np.int64, gamma=0.9)
     other.load_state_dict(memory.state_dict())
-    for one in (memory, other):
-        batch = one.sample(50, torch.Generator().manual_seed(0))
+    for each in (memory, other):
+        batch = each.sample(50, torch.Generator().manual_seed(0))
         for obs, action, next_obs in zip(batch.obs, batch.action, batch.next_obs, strict=True):
             i = int(action)
             np.testing.assert_array_equal(obs, seen[i][0])
@@ -167,7 +167,7 @@ def test_a_replay_memory_keeps_pixels_as_bytes() -> None:
 
 
 def test_pixels_are_not_normalised() -> None:
-    parts = Parts(mixed_spaces().observation)
+    parts = InputParts(mixed_spaces().observation)
     normalizer = ObservationNormalizer(parts.shape, n_rest=PIXELS)
     rng = np.random.default_rng(0)
     obs = np.concatenate([rng.normal(5, 3, (500, 3)), np.full((500, PIXELS), 220.0)], 1)

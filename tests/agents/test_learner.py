@@ -40,8 +40,8 @@ def test_steps_are_those_of_torch(optimizer: str, max_grad_norm: float) -> None:
         their_norm = nn.utils.clip_grad_norm_(theirs.parameters(), limit)
         reference.step()
         torch.testing.assert_close(norm, their_norm)
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
 
 
 def test_parameters_are_views_of_one_buffer() -> None:
@@ -97,5 +97,5 @@ def test_adams_betas_and_clipping_by_value_are_those_of_torch() -> None:
         nn.utils.clip_grad_value_(theirs.parameters(), 0.05)
         assert float(nn.utils.clip_grad_norm_(theirs.parameters(), 0.12)) > 0.12
         reference.step()
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    for own, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""What a user names is replaced where it is a regular file, and written through where it is not."""
+"""Output files that a user names: a regular file is replaced, anything else written through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of the tuner need."""
+"""Fixtures of several tests of the tuner."""
 
 from __future__ import annotations
 

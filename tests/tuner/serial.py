@@ -44,8 +44,8 @@ def make_parts(
     view = SearchView("run", spec.agent, spec.env, progress)
     tracker = Tracker(run, Tracking(wandb="off"))
     recorder = Recorder(run, spec.env, study, others.goals, history, tracker, view)
-    plan, clock = spec.seed_plan(rungs_of(spec)), Resource(spec.budget)
-    return SearchParts(spec, run, study, scheduler, plan, others, clock, recorder)
+    plan, resource = spec.seed_plan(rungs_of(spec)), Resource(spec.budget)
+    return SearchParts(spec, run, study, scheduler, plan, others, resource, recorder)
 
 
 class Serial:
@@ -117,11 +117,17 @@ class Serial:
         self.study.close()
 
     def records(self) -> list[Any]:
-        """Return what a search has to decide in the same way, whenever it was killed."""
+        """Return the decisions that a search has to repeat, whenever it was killed."""
         keys = ("schedule", "stretch")
         return [
-            (one.number, one.state, one.value, one.intermediate, *map(one.attrs.get, keys))
-            for one in self.study.trials()
+            (
+                trial.number,
+                trial.state,
+                trial.value,
+                trial.intermediate,
+                *map(trial.attrs.get, keys),
+            )
+            for trial in self.study.trials()
         ]
 
 

@@ -37,7 +37,7 @@ def values(items: Any) -> dict[str, Any]:
 
 
 def offline_runs(run: Path) -> dict[str, dict[str, Any]]:
-    """Return what `wandb sync` would send: by run name."""
+    """Return the data that `wandb sync` would send, by run name."""
     found = {}
     for file in (run / "wandb").glob("offline-run-*/*.wandb"):
         about: dict[str, Any] = {

@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class Sent:
-    """What has arrived of a run."""
+    """The data that has arrived of a run."""
 
     display_name: str = ""
     group: str = ""
@@ -47,7 +47,7 @@ class Server(ThreadingHTTPServer):
         return {run.display_name: run for run in self.runs.values()}
 
     def answer(self, operation: str, told: dict[str, Any]) -> Any:
-        """Return what wandb's client wants to know."""
+        """Return the answer to a query of wandb's client."""
         return getattr(self, f"_{operation}", lambda told: {})(told)
 
     def _Viewer(self, told: dict[str, Any]) -> Any:
@@ -93,12 +93,12 @@ class Server(ThreadingHTTPServer):
     def _CreateArtifactFiles(self, told: dict[str, Any]) -> Any:
         nodes = [
             {
-                "id": one["name"], "name": one["name"], "displayName": one["name"],
-                "uploadUrl": f"{self.url}/artifacts/{one['artifactID']}/{one['name']}",
-                "uploadHeaders": [], "storagePath": one["name"], "uploadMultipartUrls": None,
-                "artifact": {"id": one["artifactID"]},
+                "id": file["name"], "name": file["name"], "displayName": file["name"],
+                "uploadUrl": f"{self.url}/artifacts/{file['artifactID']}/{file['name']}",
+                "uploadHeaders": [], "storagePath": file["name"], "uploadMultipartUrls": None,
+                "artifact": {"id": file["artifactID"]},
             }
-            for one in told["input"]["artifactFiles"]
+            for file in told["input"]["artifactFiles"]
         ]  # fmt: skip
         return {"createArtifactFiles": {"files": {"edges": [{"node": node} for node in nodes]}}}
 

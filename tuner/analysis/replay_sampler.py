@@ -48,7 +48,7 @@ Reports = list[tuple[int, float, float, float | None]]
 
 @dataclass(frozen=True)
 class Reached:
-    """When searches came to the best proposal, and to the first of the best ones.
+    """The trials and env steps in which searches found the best proposals.
 
     Attributes:
         best: (trials, env_steps) until then and with it, of each search; starts are in them
@@ -68,7 +68,7 @@ class SamplerReplay:
         options: all of its options
         scheduler: what stops trials meanwhile
         proposals: recorded configurations that a sampler had proposed, which are those to be found
-        good: the numbers of the best of them that ran their full budget, best first
+        good: the numbers of the best of them that ran their whole budget, best first
         sampled: of the searches in its order
         by_chance: of searches in any order
         recorded: of one in the recorded order
@@ -90,7 +90,7 @@ class SamplerReplay:
 
 
 def proposed_again(run: str | os.PathLike[str] | RunReader) -> tuple[int, int]:
-    """Return how many recorded proposals the search's own sampler makes again, and of how many.
+    """Return the number of recorded proposals that the search's sampler makes again, and of all.
 
     Raises:
         UserError: there is no such search, or its study is damaged.
@@ -111,7 +111,7 @@ def replay_sampler(
     scheduler_options: Mapping[str, Any] | None = None,
     repetitions: int = 20,
 ) -> SamplerReplay:
-    """Return how soon a sampler comes to the best of the recorded configurations.
+    """Return the trials and env steps that a sampler takes to the best recorded configurations.
 
     The starts come first, as they did. Then the sampler proposes, one trial at a time, knowing what
     the recorded evaluations tell of the trials before. A trial that the scheduler stops costs no
@@ -164,7 +164,7 @@ class _Pool:
         self, recorded: RunReader, spec: SearchSpec, proposer: Proposer, options: Mapping[str, Any]
     ) -> None:
         table = recorded.trials()
-        self.clock = Resource.of(spec, options, read_history=recorded.history)
+        self.resource = Resource.of(spec, options, read_history=recorded.history)
         complete = set(table["trial"][table["state"] == "COMPLETE"])
         self.proposer = proposer
         self.reports: dict[int, Reports] = {}
@@ -180,11 +180,11 @@ class _Pool:
         if len(self.proposals) < 2 or not whole:
             raise UserError(
                 f"{recorded.path}: fewer than two proposals have a value, or none of them ran its "
-                "full budget; there is nothing for another sampler to find."
+                "whole budget; there is nothing for another sampler to find."
             )
 
     def distance(self, a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
-        """Return how far apart two configurations are, in Optuna's parameters: 0 to 1."""
+        """Return the distance of two configurations in Optuna's parameters: 0 to 1."""
         total = 0.0
         for name, distribution in self.proposer.parameters.distributions.items():
             if name not in a or name not in b:
@@ -260,7 +260,7 @@ def _train(
     for point, value, standard_error, training in pool.reports[number]:
         known[point] = value
         last = point == pool.reports[number][-1][0]
-        at = pool.clock.at(number, point)
+        at = pool.resource.at(number, point)
         # A complete trial has nothing left to stop.
         if scheduler.decide(place, at, value, standard_error, training) == "stop" and not (
             last and state == TrialState.COMPLETE

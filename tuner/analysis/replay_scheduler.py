@@ -78,7 +78,7 @@ class Replay:
         fates: one of each trial with a value, by number
         rungs: the scheduler's table at the end
         recorded_env_steps: what those trials took in the recorded search
-        best: the best trial among those that run the full budget; None: there is none
+        best: the best trial among those that run the whole budget; None: there is none
     """
 
     scheduler: str
@@ -175,7 +175,7 @@ class _End:
 def _judged(
     judge: Scheduler, resource: Resource, ordered: Iterable[Report], complete: Collection[int]
 ) -> dict[int, _End]:
-    """Return how each trial ends under a scheduler that judges the reports in their order."""
+    """Return each trial's end under a scheduler that judges the reports in their order."""
     ends: dict[int, _End] = {}
     for trial, point, value, standard_error, training in ordered:
         end = ends.setdefault(trial, _End(point, point, value))
@@ -228,8 +228,8 @@ def reports(
     plan = spec.seed_plan(rungs_of(spec))
     rows = history[history["role"] == "tune"].dropna(subset=["eval_return"])
     results: list[tuple[float, int, int, int, float, bool, list[float], float]] = []
-    legs: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
-    for (trial, seed), mine in legs:
+    trainings: Any = rows.sort_values("iteration").groupby(["trial", "seed"])
+    for (trial, seed), mine in trainings:
         records = mine.to_dict("records")
         returns = [metric_of(row, spec.metric) for row in records]
         points = [spec.points[iteration - 1] for iteration in mine["iteration"].tolist()]
@@ -241,21 +241,21 @@ def reports(
             results.append(
                 (timestamp, trial, seed, points[n - 1], objective, done, measured, training)
             )
-    entrants: dict[int, TrialSeeds] = {}
+    trials: dict[int, TrialSeeds] = {}
     noise = SeedNoise()
     for _, trial, seed, point, objective, done, measured, training in sorted(results):
-        entrant = entrants.setdefault(trial, TrialSeeds(plan))
-        leg = entrant.run(seed)
-        leg.values[point], leg.measured[point], leg.done = objective, measured, done
+        seeds = trials.setdefault(trial, TrialSeeds(plan))
+        run = seeds.run(seed)
+        run.values[point], run.measured[point], run.done = objective, measured, done
         if math.isfinite(training):
-            leg.training[point] = training
-        noise.learn(trial, entrant)
-        while not entrant.finished and (due := entrant.due()) is not None:
+            run.training[point] = training
+        noise.learn(trial, seeds)
+        while not seeds.finished and (due := seeds.due()) is not None:
             at, values = due
-            entrant.settled = at
-            others.judge(trial, entrant, at)
+            seeds.settled = at
+            others.judge(trial, seeds, at)
             value, doubt = judged(values, spec.over_seeds), noise.standard_error(at, len(values))
-            yield trial, at, value, doubt, entrant.training_at(at)
+            yield trial, at, value, doubt, seeds.training_at(at)
 
 
 def training_returns(history: pd.DataFrame, spec: SearchSpec) -> dict[int, dict[int, float]]:

@@ -130,7 +130,7 @@ class _Page(Sheet):
 class _SearchPage(_Page):
     def show(self) -> None:
         summary, spec = self.summary, self.summary.spec
-        budget = f"{count(spec.get('budget', 0))} env-steps a trial"
+        budget = f"{count(spec.get('budget', 0))} env steps a trial"
         self.title([plural(summary.tried, "trial"), budget])
         if summary.front is not None:
             self._front(summary.front)
@@ -268,7 +268,7 @@ class _SearchPage(_Page):
                 word, detail = "not tried", "known-good settings, more than there were trials"
             if state == "PRUNED":
                 places = summary.stops.items()
-                detail = ", ".join(f"{n} at {count(place)} env-steps" for place, n in places)
+                detail = ", ".join(f"{n} at {count(place)} env steps" for place, n in places)
             table.add_row(Text(str(summary.states[state]), style), word, Text(detail, "dim"))
         self.line(table)
         for failure in (*summary.ruled_out, *summary.failures[:5]):
@@ -284,7 +284,7 @@ class _SearchPage(_Page):
         if cost.env_steps:
             self.section("Cost")
             self.line(
-                f"{count(cost.env_steps)} env-steps, {duration(cost.seconds)} of training in "
+                f"{count(cost.env_steps)} env steps, {duration(cost.seconds)} of training in "
                 f"{duration(cost.clock)} on the clock"
             )
 
@@ -313,7 +313,7 @@ class _TrainingPage(_Page):
     def show(self) -> None:
         summary, spec, history = self.summary, self.summary.spec, self.summary.history
         total = int(spec.get("total_timesteps", 0))
-        self.title([f"{count(summary.cost.env_steps)} of {count(total)} env-steps"])
+        self.title([f"{count(summary.cost.env_steps)} of {count(total)} env steps"])
         self.section("Training")
         if not len(history):
             self.line("Nothing has been recorded yet.")
@@ -345,7 +345,7 @@ class _TrainingPage(_Page):
         if len(evaluations):
             places = {"last": -1, "best": int(evaluations["eval_return"].argmax())}
             for name, row in ((f"{k} evaluation", evaluations.iloc[i]) for k, i in places.items()):
-                place = f"after {count(row['env_steps'])} env-steps"
+                place = f"after {count(row['env_steps'])} env steps"
                 table.add_row(name, score(row["eval_return"]), Text(place, "dim"))
         table.add_row("mean training reward", score(float(last["mean_reward"])), "")
         table.add_row("time", duration(self.summary.cost.seconds), "")

@@ -90,7 +90,7 @@ class Summary:
 
     @property
     def concluded(self) -> bool:
-        """Whether the search came to its end, with a winner or, for good, without one."""
+        """Whether the search came to its end, with a winner or finally without one."""
         if self.best_config is not None:
             return True
         reasons = self.trials["reason"].astype(str)

@@ -164,7 +164,7 @@ def _is_below(
 ) -> bool:
     """Whether the first of the order is better than this one beyond chance.
 
-    Whom the defaults are compared with is known before there are test scores. Which one is the
+    The rival of the defaults is chosen before there are test scores. Which one is the
     highest is not: so each may have been compared with each, in either direction.
     """
     best, count = order[0], len(order)

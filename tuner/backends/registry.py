@@ -69,7 +69,7 @@ def learns_nothing(config: Mapping[str, Any], env: str, env_steps: int) -> str:
     for name in WARM_UPS:
         warm_up = config.get(name)
         if isinstance(warm_up, int) and warm_up >= env_steps:
-            return f"nothing is learned: {name} is {warm_up:,} of {env_steps:,} env_steps"
+            return f"nothing is learned: {name} is {warm_up:,} of {env_steps:,} env steps"
     return ""
 
 

@@ -21,7 +21,7 @@ def complaint(error: BaseException) -> str | None:
     if isinstance(error, FileNotFoundError) and folder_is_gone():
         return GONE
     if isinstance(error, PermissionError):
-        return f"{error.filename or error}: no permission; see who owns it."
+        return f"{error.filename or error}: no permission; see its owner."
     if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
         return f"{error.filename or 'a file'} can't be written: the disk is full."
     if isinstance(error, MemoryError) or (

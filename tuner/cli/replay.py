@@ -111,7 +111,7 @@ def _lines(result: Replay) -> list[str]:
     earlier = [fate for fate in result.fates if not fate.same and not fate.unknown]
     unknown = [fate for fate in result.fates if fate.unknown]
     share = result.env_steps / max(1, result.recorded_env_steps)
-    best = "none runs its full budget" if result.best is None else f"trial {result.best}"
+    best = "none runs its whole budget" if result.best is None else f"trial {result.best}"
     if result.best is not None:
         value = next(fate.objective for fate in result.fates if fate.trial == result.best)
         best += f" with {score(value)}"

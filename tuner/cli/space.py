@@ -126,8 +126,8 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
         drawn = choice.space.resolve(choice.space.sample(np.random.default_rng(0)))
         for config in (default.config, full_config(found, drawn)):
             parts = split(config, {}, choice.space.budget or 1)
-            for one in environments(choice.env):
-                check_fit(agent, one, [parts.config], parts.env_kwargs, has_data=True)
+            for env in environments(choice.env):
+                check_fit(agent, env, [parts.config], parts.env_kwargs, has_data=True)
     return choice.space, choice.notes
 
 
@@ -141,7 +141,7 @@ def schema_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
 
 def _show_parts(space: Space, agent: str | None, env: str | None) -> None:
-    budget = f"{space.budget:,} env_steps" if space.budget else "none"
+    budget = f"{space.budget:,} env steps" if space.budget else "none"
     print(f"agent: {agent or 'any'}   environment: {env or 'any'}   budget: {budget}\n")
     rows = [
         (

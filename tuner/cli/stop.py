@@ -17,7 +17,7 @@ Stop one trial of a running search, or the search itself; from any terminal, as 
   rltune stop runs/my-search
   rltune stop my-search --address http://127.0.0.1:8265     # what rltune submit has started
 
-A trial that is stopped by hand is PRUNED, with its values so far and the reason "by hand". Without
+A stopped trial is PRUNED, with its values so far and the reason "by hand". Without
 --trial the whole search stops as after Ctrl-C: `rltune resume` goes on with it.
 """
 

@@ -33,7 +33,7 @@ TRAIN_OPTIONS = {**options_of(TrainOptions), **CONTROLS}
 
 
 class _Help(argparse.Action):
-    """Print the help, with the hyperparameters of the agent if one is named before it."""
+    """Print the help, with the hyperparameters of an agent that is named before it."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any
@@ -71,7 +71,7 @@ def add_parser(subparsers: Any) -> None:
     what.add_argument(
         "--preset",
         metavar="NAME",
-        help="known-good hyperparameters for the environment; flags override them",
+        help="known-good settings for the environment; flags override them",
     )
     what.add_argument(
         "--schedule",

@@ -1,1 +1,1 @@
-"""What every package uses: files, formats, reading, redaction, provenance, the terminal."""
+"""Helpers of every package: files, formats, reading, redaction, provenance, the terminal."""

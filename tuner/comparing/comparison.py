@@ -136,7 +136,7 @@ def _check_until(entries: Sequence[Entry], until: float | None) -> None:
             if len(training.curve.env_steps) and not len(training.curve.until(until).env_steps):
                 raise UserError(
                     f"--until {until:g}: {training.name} has nothing before "
-                    f"{training.curve.env_steps[0]:,.0f} env_steps."
+                    f"{training.curve.env_steps[0]:,.0f} env steps."
                 )
 
 

@@ -57,7 +57,7 @@ def scores_table(result: EnvironmentResult, number: int = 0, *, narrow: bool = F
         note += (
             f" Gap: the optimality gap, what is missing to {score(result.scale.high)} as a part "
         )
-        note += f"of the way there from {score(result.scale.low)}; nobody gets credit for more."
+        note += f"of the way there from {score(result.scale.low)}; no entry gets credit for more."
     return Table(
         f"scores-{number}",
         result.env,

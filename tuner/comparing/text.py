@@ -22,7 +22,7 @@ def measured(comparison: ComparisonData) -> str:
     """Return the meaning of a score in words."""
     what = {EVALUATION: "return", TRAINING: "return of training episodes"}
     name = what.get(comparison.metric, comparison.metric)
-    at = "" if comparison.until is None else f" up to {count(comparison.until)} env_steps"
+    at = "" if comparison.until is None else f" up to {count(comparison.until)} env steps"
     return f"{name}, {describe(comparison.objective)}{at}"
 
 
@@ -169,14 +169,14 @@ def _budgets(result: EnvironmentResult, until: float | None) -> list[str]:
             if reached < (1 - LIKE) * wanted and not training.diverged:
                 found.append(
                     f"{result.env}: {training.name} has had {count(reached)} of its "
-                    f"{count(planned or 0)} env_steps."
+                    f"{count(planned or 0)} env steps."
                 )
     ends = {row.label: row.env_steps for row in result.rows}
     least, most = min(low for low, _ in ends.values()), max(high for _, high in ends.values())
     if least < (1 - LIKE) * most:
         each = "; ".join(f"{label} {length(*pair)}" for label, pair in ends.items())
         found.append(
-            f"{result.env}: the trainings differ in length ({each} env_steps), so more than the "
+            f"{result.env}: the trainings differ in length ({each} env steps), so more than the "
             f"agents differs. --until {least} compares what they reached by then."
         )
     return found
@@ -193,7 +193,8 @@ def _windows(result: EnvironmentResult, comparison: ComparisonData) -> list[str]
     each = "; ".join(f"{label} {100 * share:.0f} %" for label, share in begins.items())
     return [
         f"{result.env}: the last {n} evaluations reach back to different parts of the trainings "
-        f"({each}): who is still learning loses by it. --objective last takes the last one alone."
+        f"({each}): an agent that is still learning loses by it. "
+        "--objective last takes the last one alone."
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 TASK = "task"
-SERVER = "deposit"
+SERVER = "server"
 PAYLOAD = "payload"
 
 

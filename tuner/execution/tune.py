@@ -60,7 +60,7 @@ class JobSource(Protocol):
         """The job failed and will be tried again from its checkpoint."""
 
     def on_failure(self, job: str, failure: JobFailure) -> None:
-        """The job failed for good."""
+        """The job failed after its last retry."""
 
     def on_slots(self, slots: int) -> None:
         """From now on so many jobs run at once: nodes have joined or left."""

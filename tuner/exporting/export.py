@@ -29,7 +29,7 @@ def export(
         to: "rltune", "yaml", "json", "zoo", "sb3", "cleanrl" or "rllib"
         trial: of a search; None: the winner
         own_code: whether an environment of the user's own may be imported, which the formats of
-            others need; a run directory may come from anybody
+            others need; a run directory may come from anywhere
 
     Raises:
         UserError: nothing to export yet, no such trial or format, or no equal for what it uses.

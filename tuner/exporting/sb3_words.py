@@ -156,13 +156,13 @@ def look_at(
     from gymnasium import spaces
     from rltune.agents.envs.make import is_atari, make_env
     from rltune.agents.envs.masks import Masked
-    from rltune.agents.spaces import Parts
+    from rltune.agents.spaces import InputParts
 
     seen = make_env(env, env_kwargs=env_kwargs, frame_stack=frame_stack)
     layers: list[Any] = [seen]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)
-    parts, actions = Parts(seen.observation_space), seen.action_space
+    parts, actions = InputParts(seen.observation_space), seen.action_space
     seen.close()  # type: ignore[no-untyped-call]
     atari = is_atari(env)
     plain, wrappers = _plain_env(env, env_kwargs or {}, make=not atari)

@@ -235,7 +235,7 @@ def _remarks(agent: str, config: Config, fixed: Config, said: set[str], env: Env
             every = _steps_an_update(config)
             remarks.append(
                 "CleanRL makes one update at a time: here, an update each "
-                f"{every:.6g} env_steps comes in bursts each {config['train_freq']}"
+                f"{every:.6g} env steps comes in bursts each {config['train_freq']}"
             )
     if agent == "sac" and config["ent_coef"].startswith("auto"):
         shared = config["learning_rate"]

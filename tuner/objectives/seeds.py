@@ -28,7 +28,7 @@ MAX_SEEDS = 10
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """How many seeds a trial has in each stage.
+    """The seeds that a trial has in each stage.
 
     Attributes:
         points: env_steps at which a training is evaluated, ascending
@@ -222,7 +222,7 @@ class TrialSeeds:
 
 
 class SeedNoise:
-    """How much values at a point differ between seeds of one configuration, over all of them."""
+    """The spread of values at a point between the seeds of a configuration, pooled over all."""
 
     def __init__(self) -> None:
         # point -> trial -> (degrees of freedom, sum of squares)

@@ -98,7 +98,7 @@ class Deadlines:
         longer = f"{math.ceil(minutes / 60)}h" if minutes > 90 else f"{minutes}m"
         return (
             f"{duration(self.limit)} is too short to train finalists again: for {count(budget)} "
-            f"env-steps on one test seed each that takes about {duration(tests.first_round)}. "
+            f"env steps on one test seed each that takes about {duration(tests.first_round)}. "
             f"While it looks so, the search gets all. Better: --time-limit {longer}, or --budget "
             f"{smaller}."
         )

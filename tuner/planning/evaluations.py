@@ -78,7 +78,7 @@ def explained(
     def most(evaluations: int, episodes: int) -> int:
         return evaluations * episodes * longest
 
-    said = f"up to {count(most(*now))} env_steps beside {count(env_steps)} of training"
+    said = f"up to {count(most(*now))} env steps beside {count(env_steps)} of training"
     if most(*now) > SHARE * env_steps:
         return f"evaluations take {said}; --eval-freq and --eval-episodes set how many"
     if most(*usual) <= SHARE * env_steps or most(*now) >= most(*usual):

@@ -67,7 +67,7 @@ class About:
 
 @dataclass(frozen=True)
 class Priced:
-    """A configuration with the seconds of a full trial."""
+    """A configuration with the seconds of its whole budget."""
 
     name: str
     config: dict[str, Any]
@@ -83,7 +83,7 @@ class Forecast:
         runs: re-trainings of the tournament
         env_steps: of trials and re-trainings
         most_env_steps: that they can take; None: a time limit alone ends the search
-        trial: wall seconds of a full trial of a configuration of the space
+        trial: wall seconds of the whole budget with a configuration of the space
         cpu, gpu: seconds of processors and of graphics cards; the latter are held, used or not
         wall: from the command to the answer, on these resources
         memory: of all workers together, and of one
@@ -316,7 +316,7 @@ class _Plays:
         spec, n_starts = self.spec, min(len(self.own), trials)
         options = (spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler = NoScheduler() if is_population(spec.scheduler) else make_scheduler(*options)
-        plan, clock = spec.seed_plan(rungs_of(spec)), Resource.of(spec)
+        plan, resource = spec.seed_plan(rungs_of(spec)), Resource.of(spec)
         drawn = self.prices[rng.integers(len(self.prices), size=trials - n_starts)]
         full = np.concatenate([self.own[:n_starts], drawn])
         quality = rng.normal(size=trials)
@@ -330,7 +330,7 @@ class _Plays:
                 error = NOISE / n_seeds[i] ** 0.5
                 score = float(quality[trial] + error * rng.normal())
                 known = error if plan.most > 1 else 0.0
-                at = clock.after(full[trial, i, 0]) if clock.seconds else point
+                at = resource.after(full[trial, i, 0]) if resource.seconds else point
                 if scheduler.decide(trial, at, score, known) == "stop" and point < spec.budget:
                     last[trial] = i
                     break

@@ -57,17 +57,17 @@ class MeasuredCost:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The cost of a full trial of a configuration, foreseen from its first seconds.
+    """The cost of a configuration's whole budget, foreseen from its first seconds.
 
     Attributes:
-        budget: env_steps of the full trial
+        budget: env steps of the whole budget
         warm_up: those before the first update
         collecting, learning: of an env_step before and after the first update
         evaluations: of all of them together, if episodes stay as long as they were seen last
         longest: the same if they become as long as the environment lets them, up to `MAX_GROWTH`
         memory: bytes of the process, with a replay memory as full as it will be
         env_steps: that were really done
-        is_whole: whether that was the whole trial
+        is_whole: whether that was the whole budget
         checkpoint: bytes of a checkpoint without the replay memory
         replay: bytes of that memory when it is as full as it will be; an image is compressed then
     """
@@ -86,12 +86,12 @@ class Measurement:
 
     @property
     def likely(self) -> MeasuredCost:
-        """A full trial, with evaluations in the middle of what is possible."""
+        """The whole budget, with evaluations in the middle of what is possible."""
         return self.until(self.budget)
 
     @property
     def training(self) -> MeasuredCost:
-        """A full trial without evaluations."""
+        """The whole budget without evaluations."""
         return self.collecting * self.warm_up + self.learning * (self.budget - self.warm_up)
 
     def until(self, env_steps: int) -> MeasuredCost:
@@ -248,7 +248,7 @@ class _Run:
         return total * (1 / max(1, sum(end - begin for begin, end, _ in slices)))
 
     def measurement(self, collecting: MeasuredCost, warm_up: int, seconds: float) -> Measurement:
-        """Foresee the whole trial: so much per env_step of the warm-up, and what was seen since."""
+        """Foresee the whole budget: a price per env step of the warm-up, and of the rest."""
         spec, done = self.spec, self.env_steps
         own_warm_up = min(int(self.config.get("learning_starts") or 0), spec.budget)
         is_whole = own_warm_up == warm_up and done >= spec.budget

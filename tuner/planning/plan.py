@@ -66,11 +66,11 @@ def _search_lines(spec: SearchSpec) -> list[str]:
     rungs = rungs_of(spec)
     seconds = spec.scheduler_options.get("seconds")
     places = [rung_at(r, seconds and seconds * r / spec.budget) for r in rungs[:-1]]
-    at = f" at {', '.join(places)}{'' if seconds else ' env_steps'}" if places else ""
-    evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env_steps"
+    at = f" at {', '.join(places)}{'' if seconds else ' env steps'}" if places else ""
+    evaluations = f"every {count(spec.budget / len(spec.evaluate_at))} env steps"
     at_once = spec.concurrency or "as many as fit"
     return [
-        f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env_steps{limit}",
+        f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env steps{limit}",
         f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
         f"each trial on {_seeds(spec.seed_plan(rungs))}; "
         f"{plural(spec.eval_episodes, 'greedy episode')} "
@@ -109,7 +109,7 @@ def _start_lines(spec: SearchSpec, space: Space, starts: Sequence[StartConfig]) 
 
 def _at_most(spec: SearchSpec, most: int) -> str:
     beyond = ", and the rest of each training's last rollout" if may_exceed(spec) else ""
-    return f"at most {most:,} env_steps in all{beyond}"
+    return f"at most {most:,} env steps in all{beyond}"
 
 
 def _seeds(plan: SeedPlan) -> str:
@@ -125,23 +125,23 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
     runs = f", then {_whole(found.runs)} re-trainings on test seeds" if spec.tournament else ""
     lines = [
         f"{spec.agent} on {spec.env}: {plural(found.trials, 'trial')} of up to "
-        f"{count(spec.budget)} env_steps{runs}",
+        f"{count(spec.budget)} env steps{runs}",
         f"{plural(found.slots, 'trial')} at once, each with {spec.cpus_per_trial:g} CPU and "
         f"{spec.gpus_per_trial:g} GPU, on device {spec.device}",
         "",
-        f"a full trial, from {plural(len(found.measured), 'measurement')} in "
+        f"a trial's whole budget, from {plural(len(found.measured), 'measurement')} in "
         f"{duration(found.seconds)}:",
     ]
     for priced in found.measured:
         measured = priced.measured
-        steps = "whole" if measured.is_whole else f"{count(measured.env_steps)} env_steps"
+        steps = "whole" if measured.is_whole else f"{count(measured.env_steps)} env steps"
         lines.append(f"  {_seconds(measured.likely.wall):>9}  {priced.name} ({steps})")
     lines += [
         f"  {_seconds(found.trial.value):>9}  the mean over the space, most between "
         f"{_seconds(found.trial.low)} and {_seconds(found.trial.high)}",
         "",
         f"the search, about      {'':12}between",
-        _row("env_steps", found.env_steps, count),
+        _row("env steps", found.env_steps, count),
         _row("CPU time", found.cpu, _hours),
     ]
     if spec.gpus_per_trial:

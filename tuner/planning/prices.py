@@ -22,7 +22,7 @@ class Prices:
 
     Args:
         space: what is searched
-        budget: env_steps of a full trial
+        budget: env steps of a whole budget
         first_rung: env_steps after which a trial is compared for the first time
 
     Attributes:
@@ -53,7 +53,7 @@ class Prices:
             self._news += 1
 
     def seconds(self, config: Mapping[str, Any], env_steps: int | None = None) -> float | None:
-        """Return the seconds of so many env_steps (None: a full trial); None while unknown."""
+        """Return the seconds of so many env steps (None: the whole budget); None while unknown."""
         if len(self._seen) < MIN_TRIALS:
             return None
         if self._news >= NEWS_SHARE * len(self._seen):

@@ -29,7 +29,7 @@ class TrainingProgress:
     Attributes:
         number: of the trial
         seed, role: of the training; the role is "tune" or "test"
-        budget: env_steps of a full trial
+        budget: env steps of a whole budget
         env_steps: so far
         started: Unix seconds
         first_steps: env_steps at which it was started, more than 0 after a resume
@@ -49,7 +49,7 @@ class TrainingProgress:
 
     @property
     def share(self) -> float:
-        """How much of its budget is done, from 0 to 1."""
+        """The part of its budget that is done, from 0 to 1."""
         return min(1.0, self.env_steps / self.budget)
 
     @property
@@ -95,10 +95,10 @@ class Pace:
 
 @dataclass
 class SearchProgress:
-    """What has run of a search, and what is to come.
+    """The progress of a search: the trainings that have run, and those to come.
 
     Attributes:
-        budget: env_steps of a full trial
+        budget: env steps of a whole budget
         trials: planned; None: as many as the time limit allows
         time_limit: seconds for everything; None: no limit
         seeds: of a trial that runs its whole budget
@@ -281,7 +281,7 @@ class SearchProgress:
         return max([work / self.slots, *under_way])
 
     def _full_seconds(self) -> float | None:
-        """Return the seconds of a full training at the mean price of a step; None while unknown."""
+        """Return the seconds of a whole budget at the mean price of a step; None while unknown."""
         if self._costs:
             return self.budget * self._prices / len(self._costs)
         running = [training for training in self.running.values() if training.rate]

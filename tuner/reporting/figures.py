@@ -189,7 +189,7 @@ def test_scores(summary: Summary) -> Chart | None:
     ]
     panel = estimates_panel(objective_name(summary), rows, "interquartile mean", "a test seed")
     best = finalists[0]
-    says = "Re-trained on seeds that the search never saw. "
+    says = "Re-trained on test seeds, which the search never saw. "
     says += f"{best.label[0].upper()}{best.label[1:]} came out highest with {score(best.iqm)}. "
     says += "Intervals that overlap may still belong to different configurations: the answer "
     says += "rests on tests, not on this picture."
@@ -306,7 +306,7 @@ def training(summary: Summary) -> Chart | None:
                    high=(known["eval_return"] + spread).tolist())
         )  # fmt: skip
     panel = Panel("env_steps", "return", series)
-    says = f"One training on one seed, {count(int(rows['env_steps'].max()))} env_steps."
+    says = f"One training on one seed, {count(int(rows['env_steps'].max()))} env steps."
     return Chart("training", "The training", says, [panel], height=380)
 
 
@@ -314,4 +314,4 @@ def training(summary: Summary) -> Chart | None:
 
 
 def _budget(summary: Summary) -> str:
-    return f"{count(summary.spec.get('budget', 0))} env_steps"
+    return f"{count(summary.spec.get('budget', 0))} env steps"

@@ -176,10 +176,10 @@ def facts(summary: Summary) -> list[str]:
     """Return facts about the run, in a few words each."""
     spec = summary.spec
     if summary.kind == "train":
-        return [f"seed {spec.get('seed')}", f"{count(summary.cost.env_steps)} env_steps"]
+        return [f"seed {spec.get('seed')}", f"{count(summary.cost.env_steps)} env steps"]
     return [
         plural(summary.tried, "trial"),
-        f"{count(spec.get('budget', 0))} env_steps a trial",
+        f"{count(spec.get('budget', 0))} env steps a trial",
         f"sampler {spec.get('sampler')}, scheduler {spec.get('scheduler')}",
     ]
 
@@ -260,7 +260,7 @@ def cards(summary: Summary) -> list[dict[str, str]]:
         {
             "name": "Cost",
             "value": duration(cost.clock),
-            "note": f"{count(cost.env_steps)} env_steps, {duration(cost.seconds)} of training",
+            "note": f"{count(cost.env_steps)} env steps, {duration(cost.seconds)} of training",
         }
     )
     return found
@@ -291,7 +291,7 @@ def ranking(answer: Answer) -> Table:
     columns = [TableColumn("finalist", number=False), TableColumn("verdict", number=False),
                *map(TableColumn, ("test return (IQM)", "95 % interval", "worst seed", "seeds",
                                   "in the search", "beats the defaults"))]  # fmt: skip
-    note = "Lead not proven: that the highest one is above it can be luck. With fewer than five "
+    note = "Lead not proven: that the highest is above it can be luck. With fewer than five "
     note += "seeds the scores stand in place of an interval. The last column is the share of runs "
     note += "that score above a run of the defaults."
     return Table("ranking", "Ranking on test seeds", columns, rows, note)

@@ -100,7 +100,7 @@ def points_of(
     """Return the values of trials at ``x``; ``more`` goes to `Series`."""
     texts = [
         f"trial {row['trial']}: {score(row['objective'])}, {row['state'].lower()} after "
-        f"{count(row['budget_reached'] or 0)} env_steps"
+        f"{count(row['budget_reached'] or 0)} env steps"
         for row in trials.to_dict("records")
     ]
     values = trials["objective"].tolist()

@@ -106,7 +106,7 @@ class SearchSpec(SearchOptions):
 
     @property
     def evaluate_at(self) -> list[int]:
-        """Env steps at which a trial is evaluated; the last one is the budget."""
+        """Env steps at which a trial is evaluated; the last is the budget."""
         n = min(self.evaluations, self.budget)
         return [round(self.budget * k / n) for k in range(1, n + 1)]
 

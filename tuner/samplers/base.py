@@ -18,7 +18,7 @@ from rltune.samplers.parameters import Parameters
 
 
 @dataclass(frozen=True)
-class Option:
+class SamplerOption:
     """An option of a sampler; its type is that of the default.
 
     Attributes:
@@ -94,7 +94,7 @@ class Sampler(ABC):
     """
 
     name: ClassVar[str]
-    options: ClassVar[Mapping[str, Option]] = {}
+    options: ClassVar[Mapping[str, SamplerOption]] = {}
     for_several: ClassVar[bool] = False
     learns_from_earlier: ClassVar[bool] = False
     is_exhaustive: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
-from rltune.samplers.base import Option
+from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
 from rltune.samplers.parameters import Parameters
 from rltune.study.distributions import from_unit, to_unit
@@ -24,7 +24,7 @@ class CMAES(OptunaSampler):
     """CMA-ES on the numeric dimensions without a condition; the others at random."""
 
     name = "cmaes"
-    options: ClassVar = {"popsize": Option(None, lowest=4), "sigma": Option(0.3)}
+    options: ClassVar = {"popsize": SamplerOption(None, lowest=4), "sigma": SamplerOption(0.3)}
     left_kinds = "conditional and choice"
 
     def __init__(

@@ -18,7 +18,7 @@ from optuna.distributions import CategoricalDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError
-from rltune.samplers.base import Draw, Option, Sampler
+from rltune.samplers.base import Draw, Sampler, SamplerOption
 from rltune.samplers.cost_model import MAX_TRIALS as COST_TRIALS
 from rltune.samplers.cost_model import CostModel
 from rltune.samplers.parameters import Parameters
@@ -47,7 +47,10 @@ class CostAware(Sampler):
     """
 
     name = "cost-aware"
-    options: ClassVar = {"n_startup_trials": Option(8, lowest=1), "max_cost_exponent": Option(1.0)}
+    options: ClassVar = {
+        "n_startup_trials": SamplerOption(8, lowest=1),
+        "max_cost_exponent": SamplerOption(1.0),
+    }
     learns_from_earlier = True
 
     def __init__(
@@ -123,7 +126,7 @@ class CostAware(Sampler):
         running: Sequence[FrozenTrial],
         candidates: Sequence[Mapping[str, Any]],
     ) -> Array:
-        """Return the expected improvement at the full budget over the best that is known."""
+        """Return the expected improvement at the whole budget over the best that is known."""
         y = normal_scores(_values(evidence, self._sign))
         parts = _parts(evidence)
         x = np.column_stack([self._encoded(evidence), parts])
@@ -177,7 +180,7 @@ def _config(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _cost(trial: FrozenTrial) -> tuple[float, int] | None:
-    """Return the seconds per environment step, and the steps; None: not known."""
+    """Return the seconds per env step, and the steps; None: not known."""
     attrs = trial.user_attrs.get("attrs", {})
     seconds, steps = attrs.get("seconds"), attrs.get("env_steps") or attrs.get("budget_reached")
     return (seconds / steps, steps) if seconds and steps else None

@@ -3,7 +3,7 @@
 A Gaussian process on the logarithm, so that costs that multiply add up. What is known before the
 first trial is in the prior: numbers that count something (epochs, steps, sizes) and choices change
 the price, coefficients (a learning rate, a discount) hardly do, and the updates and samples per
-environment step do most of all. See Rasmussen and Williams, "Gaussian Processes for Machine
+env step do most of all. See Rasmussen and Williams, "Gaussian Processes for Machine
 Learning" (2006): 2.7 for the linear part, 5.4.2 for leaving one out.
 """
 
@@ -30,7 +30,7 @@ MAX_TRIALS = 100  # the latest ones; a fit takes the cube of it
 # Prior standard deviations of the slopes: in log seconds per log unit of a count, per unit of a
 # range scaled to [0, 1], per choice.
 COUNT_SLOPE, COEFFICIENT_SLOPE, CHOICE_STEP = 0.3, 0.05, 0.3
-WORK_SLOPE, WORK_SPREAD = 0.45, 0.3  # of updates, and of samples, per environment step
+WORK_SLOPE, WORK_SPREAD = 0.45, 0.3  # of updates, and of samples, per env step
 STEP_IN_UPDATES, STEP_IN_SAMPLES = 0.03, 10.0  # about what a step without any update costs
 LEVEL = 10.0  # before the first trial, a step may cost anything
 BEND, BEND_LENGTH = 0.3, 2.0  # what is not a power law: its size, and the log units over which
@@ -43,7 +43,7 @@ class CostModel:
 
     Args:
         space: what is searched. Values beyond its dimensions count too, where they differ.
-        budget: env_steps of a full trial; some agents only collect at first, which is cheap
+        budget: env steps of a whole budget; some agents only collect at first, which is cheap
 
     Attributes:
         error: typical relative error of a prediction, each trial predicted from the others (the
@@ -69,7 +69,7 @@ class CostModel:
 
         Args:
             configs: configurations, with their fixed and derived values
-            seconds_per_step: of each, seconds of training and evaluation per environment step
+            seconds_per_step: of each, seconds of training and evaluation per env step
             env_steps: how far each got; None: the whole budget
         """
         steps = [self.budget] * len(configs) if env_steps is None else env_steps
@@ -97,7 +97,7 @@ class CostModel:
         return self
 
     def predict(self, configs: Sequence[Config], env_steps: int | None = None) -> Array:
-        """Return the seconds per environment step of each; NaN while no trial is known.
+        """Return the seconds per env step of each; NaN while no trial is known.
 
         Args:
             configs: as in `fit`
@@ -227,18 +227,18 @@ def _log(value: Any) -> float:
 
 
 def _log_updates(config: Config, env_steps: int | None) -> float:
-    """Return the log of an environment step's price, in updates: a little, and its updates."""
+    """Return the log of an env step's price, in updates: a little, and its updates."""
     return math.log(STEP_IN_UPDATES + _updates(config, env_steps))
 
 
 def _log_samples(config: Config, env_steps: int | None) -> float:
-    """Return the log of an environment step's price, in samples of a minibatch."""
+    """Return the log of an env step's price, in samples of a minibatch."""
     samples = _updates(config, env_steps) * _number(config, "batch_size")
     return math.log(STEP_IN_SAMPLES + samples)
 
 
 def _updates(config: Config, env_steps: int | None) -> float:
-    """Return the minibatches per environment step, as far as the usual names tell."""
+    """Return the minibatches per env step, as far as the usual names tell."""
     if "n_epochs" in config:
         return _number(config, "n_epochs") / _number(config, "batch_size")
     every = _number(config, "train_freq")

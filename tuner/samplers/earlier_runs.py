@@ -34,7 +34,7 @@ FILE = "warm_start.json"
 
 @dataclass(frozen=True)
 class Taken:
-    """What was taken over from an earlier search, for people.
+    """The trials taken over from an earlier search, for people to read.
 
     Attributes:
         run: its name

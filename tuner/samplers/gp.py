@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from optuna.samplers import BaseSampler, GPSampler
 from optuna.trial import FrozenTrial
-from rltune.samplers.base import Option
+from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
 from rltune.samplers.views import best_and_latest
 
@@ -19,8 +19,8 @@ class GP(OptunaSampler):
 
     name = "gp"
     options: ClassVar = {
-        "n_startup_trials": Option(8, lowest=1),
-        "deterministic_objective": Option(False),
+        "n_startup_trials": SamplerOption(8, lowest=1),
+        "deterministic_objective": SamplerOption(False),
     }
     for_several = True
     learns_from_earlier = True

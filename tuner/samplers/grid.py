@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from optuna.trial import FrozenTrial
-from rltune.samplers.base import Draw, Option, Sampler
+from rltune.samplers.base import Draw, Sampler, SamplerOption
 from rltune.study.distributions import ladder
 
 _INDEX = "grid:index"  # of a trial in the grid
@@ -17,7 +17,7 @@ class Grid(Sampler):
     """Goes through the grid once, neighbours far apart in time, and goes on there when resumed."""
 
     name = "grid"
-    options: ClassVar = {"points": Option(5, lowest=2)}  # of a range; a choice has all of its own
+    options: ClassVar = {"points": SamplerOption(5, lowest=2)}  # of a range; all of a choice
     for_several = True
     is_exhaustive = True
 

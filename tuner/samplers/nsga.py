@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from optuna.samplers import BaseSampler, NSGAIIISampler, NSGAIISampler
 from optuna.trial import FrozenTrial
-from rltune.samplers.base import Option
+from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
 from rltune.samplers.views import of_first_generation
 
@@ -18,9 +18,9 @@ class NSGAII(OptunaSampler):
     name = "nsgaii"
     options: ClassVar = {
         # Optuna's default population of 50 would be a random search in most of ours.
-        "population_size": Option(10, lowest=2),
-        "crossover_prob": Option(0.9),
-        "swapping_prob": Option(0.5),
+        "population_size": SamplerOption(10, lowest=2),
+        "crossover_prob": SamplerOption(0.9),
+        "swapping_prob": SamplerOption(0.5),
     }
     for_several = True
     generation: ClassVar[str] = "NSGAIISampler:generation"  # where Optuna keeps that of a trial

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler
 from optuna.trial import FrozenTrial
-from rltune.samplers.base import Option
+from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
 
 
@@ -16,8 +16,8 @@ class QMC(OptunaSampler):
 
     name = "qmc"
     options: ClassVar = {
-        "qmc_type": Option("sobol", choices=("sobol", "halton")),
-        "scramble": Option(True),
+        "qmc_type": SamplerOption("sobol", choices=("sobol", "halton")),
+        "scramble": SamplerOption(True),
     }
     for_several = True
 

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial
 from rltune.agents.errors import UserError
-from rltune.samplers.base import Option
+from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
 from rltune.samplers.views import for_tpe
 
@@ -20,18 +20,18 @@ class TPE(OptunaSampler):
     name = "tpe"
     options: ClassVar = {
         # Optuna's default of 10 random trials is half of a search of 20.
-        "n_startup_trials": Option(8, lowest=1),
-        "n_ei_candidates": Option(24, lowest=1),
-        "multivariate": Option(True),
-        "group": Option(True),
-        "constant_liar": Option(True),
+        "n_startup_trials": SamplerOption(8, lowest=1),
+        "n_ei_candidates": SamplerOption(24, lowest=1),
+        "multivariate": SamplerOption(True),
+        "group": SamplerOption(True),
+        "constant_liar": SamplerOption(True),
     }
     for_several = True
     learns_from_earlier = True
 
     @classmethod
     def checked_options(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of all options; UserError: one is wrong, or group alone."""
+        """Return the values of all options; UserError: a wrong value, or group alone."""
         filled = super().checked_options(values)
         if filled["group"] and not filled["multivariate"]:
             raise UserError(

@@ -5,7 +5,7 @@ Optuna's own view would hide or distort:
 - Trials that failed through their configuration (`BLAMED`) are the worst of all; Optuna's samplers
   ignore failed trials and go back there.
 - To the samplers that know complete trials only (gp, cmaes, nsgaii, nsgaiii), a trial that was
-  stopped early is a complete one, not better than the worst that ran its full budget (of several
+  stopped early is a complete one, not better than the worst that ran its whole budget (of several
   objectives: in none of them). One that was stopped by hand is none: it was not found to be poor.
 
 With several objectives, `minimize` has a value for each.
@@ -183,7 +183,7 @@ def best_and_latest(
 
 
 def completed(trial: FrozenTrial, *values: float) -> FrozenTrial:
-    """Return it as one that ran its full budget and has these values, one an objective."""
+    """Return it as one that ran its whole budget and has these values, one an objective."""
     copied = changed(trial, state=TrialState.COMPLETE)
     copied.values = list(values)
     return copied

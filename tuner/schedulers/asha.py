@@ -5,7 +5,7 @@ The stopping variant of Li et al., "A System for Massively Parallel Hyperparamet
 
 A weakness that asynchronous halving has by design: a trial that reaches a rung early is judged
 among few, so early arrivals get through more easily than late ones. `min_population` makes that
-kinder still: the price is a few full trials more, the gain is that no good configuration dies by
+kinder still: the price is a few whole budgets more, the gain is that no good configuration dies by
 the luck of its order. No configuration is exempt, the defaults and the known-good settings
 included: the tournament at the end trains them again in any case.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rltune.schedulers.options import Option, check_options
+from rltune.schedulers.options import SchedulerOption, check_options
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import FurtherObjectives
@@ -98,7 +98,7 @@ class Setup:
     """All that a scheduler is made from.
 
     Attributes:
-        budget: env_steps of a whole trial
+        budget: env steps of a whole budget
         options: the value of each option that the scheduler declares
         direction: "maximize" or "minimize"
         others: the further objectives; None, or without goals, where there is one objective
@@ -134,7 +134,7 @@ class Scheduler(ABC):
     """
 
     name: ClassVar[str]
-    options: ClassVar[Mapping[str, Option]] = {}
+    options: ClassVar[Mapping[str, SchedulerOption]] = {}
     is_population: ClassVar[bool] = False
     several_objectives: ClassVar[bool] = False
 

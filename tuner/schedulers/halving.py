@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from rltune.agents.errors import UserError
 from rltune.common.formats import rung_at
 from rltune.schedulers.base import Place, Rung, Scheduler
-from rltune.schedulers.options import Option
+from rltune.schedulers.options import SchedulerOption
 
 if TYPE_CHECKING:
     from rltune.schedulers.base import Reports
 
 # Options of all that compare trials at rungs; of `seconds`, see `resource.py`.
 COMPARING = {
-    "min_population": Option(5, 1, whole=True),
-    "margin": Option(1, 0),
-    "seconds": Option(None, 0.001),
+    "min_population": SchedulerOption(5, 1, whole=True),
+    "margin": SchedulerOption(1, 0),
+    "seconds": SchedulerOption(None, 0.001),
 }
 OPTIONS = {
-    "reduction_factor": Option(3, 1.1),
-    "n_rungs": Option(3, 1, whole=True),
+    "reduction_factor": SchedulerOption(3, 1.1),
+    "n_rungs": SchedulerOption(3, 1, whole=True),
     **COMPARING,
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rltune.schedulers.halving import COMPARING, Halving
-from rltune.schedulers.options import Option
+from rltune.schedulers.options import SchedulerOption
 
 if TYPE_CHECKING:
     from rltune.schedulers.base import Setup
@@ -19,7 +19,10 @@ class MedianStopping(Halving):
     """
 
     name = "median"
-    options: ClassVar[Mapping[str, Option]] = {"n_rungs": Option(10, 1, whole=True), **COMPARING}
+    options: ClassVar[Mapping[str, SchedulerOption]] = {
+        "n_rungs": SchedulerOption(10, 1, whole=True),
+        **COMPARING,
+    }
 
     @classmethod
     def create(cls, setup: Setup) -> MedianStopping:

@@ -11,7 +11,7 @@ from rltune.agents.errors import UserError, unknown
 
 
 @dataclass(frozen=True)
-class Option:
+class SchedulerOption:
     """An option of a scheduler.
 
     Attributes:
@@ -45,7 +45,7 @@ class Option:
 
 
 def check_options(
-    name: str, known: Mapping[str, Option], options: Mapping[str, Any]
+    name: str, known: Mapping[str, SchedulerOption], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the values of all options of a scheduler, defaults filled in.
 

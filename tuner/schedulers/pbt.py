@@ -29,7 +29,7 @@ from rltune.common.files import atomic_write
 from rltune.objectives.seeds import parse_seeds
 from rltune.schedulers.base import Reports, Rung, Scheduler, Segment
 from rltune.schedulers.explorers import Explorer, Observation, PopulationMember
-from rltune.schedulers.options import Option
+from rltune.schedulers.options import SchedulerOption
 from rltune.space.surroundings import is_surrounding
 from rltune.study.lineage import changes_of, config_at
 from rltune.study.records import is_reference
@@ -62,11 +62,11 @@ class PBT(Scheduler):
     """
 
     name = "pbt"
-    options: ClassVar[Mapping[str, Option]] = {
-        "population_size": Option(None, 2, whole=True),  # see `members`
-        "interval": Option(None, 1, whole=True),  # see `pauses`
-        "quantile": Option(0.25, 0.01, 0.5),
-        "resample": Option(0.25, 0, 1),
+    options: ClassVar[Mapping[str, SchedulerOption]] = {
+        "population_size": SchedulerOption(None, 2, whole=True),  # see `members`
+        "interval": SchedulerOption(None, 1, whole=True),  # see `pauses`
+        "quantile": SchedulerOption(0.25, 0.01, 0.5),
+        "resample": SchedulerOption(0.25, 0, 1),
     }
     is_population = True
 
@@ -291,7 +291,7 @@ def pauses(spec: SearchSpec, interval: int | None) -> list[int]:
         raise UserError(
             f"scheduler {spec.scheduler!r} would never change anything: trials are compared at "
             f"evaluations, and of {len(spec.evaluate_at)} there is none between "
-            f"{interval or 1:,} and {spec.budget - 1:,} env_steps; lower interval or raise "
+            f"{interval or 1:,} and {spec.budget - 1:,} env steps; lower interval or raise "
             "--evaluations."
         )
     return points

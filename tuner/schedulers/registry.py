@@ -53,7 +53,7 @@ def make_scheduler(
 
     Args:
         name: as in ``--scheduler NAME``
-        budget: env_steps of a whole trial
+        budget: env steps of a whole budget
         options: of the scheduler; absent ones have their defaults
         direction: "maximize" or "minimize"
         others: the further objectives of a search with several

@@ -23,8 +23,8 @@ class Resource:
     """The resource that trials have used.
 
     Args:
-        budget: env_steps of a full trial
-        seconds: of training and evaluation that stand for the full budget; None: env_steps count
+        budget: env steps of a whole budget
+        seconds: of training and evaluation that stand for the whole budget; None: env_steps count
         plan: which seeds a trial is judged on, and where
     """
 

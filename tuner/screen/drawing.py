@@ -117,7 +117,7 @@ class Section:
 
     @property
     def height(self) -> int:
-        """How many lines it has by now; none, when no row is left."""
+        """The lines that it has by now; none when no row is left."""
         if self.rows and not self.shown:
             return 0
         return len(self.head) + sum(map(_lines_of, self._kept())) + self._says_rest

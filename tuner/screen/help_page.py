@@ -9,14 +9,14 @@ KEYS = (
     ("j  k  or arrows", "select the next or the last training; g and G: the first, the last"),
     ("Enter", "its page: curve, rungs, configuration, cost; j and k go on to the next"),
     ("Esc", "back"),
-    ("s", 'stop the selected trial; y confirms. It is PRUNED with the reason "by hand",'),
+    ("s", 'stop the selected trial; y confirms. It ends as PRUNED, reason "by hand",'),
     ("", "keeps its values, and is not run again"),
     ("q", "stop the search; y confirms. `rltune resume` goes on with it"),
     ("Ctrl-C", "the same at once; a second one does not wait for anything"),
     ("Ctrl-Z", "suspend; fg goes on"),
 )
 SIGNS = (
-    ("━ ╌", "at a rung: went on, and stopped"),
+    ("━ ╌", "at a rung: went on, and stopped early"),
     ("← 12, 14", "on their way to the rung"),
     ("┄", "what the best trial has"),
 )

@@ -109,7 +109,7 @@ class LiveScreen:
     def _start_plain(self) -> None:
         view = self.view
         progress = view.progress
-        budget = f"{count(progress.budget)} env-steps a trial"
+        budget = f"{count(progress.budget)} env steps a trial"
         planned = plural(progress.trials, "trial") if progress.trials else "as many trials as fit"
         limit = f", limit {duration(progress.time_limit)}" if progress.time_limit else ""
         self._print(f"{view.name}: {view.agent} on {view.env}, {planned}, {budget}{limit}")
@@ -151,7 +151,7 @@ class LiveScreen:
                 if self._over.is_set():
                     return None
                 if not self._keyboard.in_front:
-                    continue  # in the background the terminal is somebody else's
+                    continue  # in the background the terminal belongs to another program
                 self._pages.keys = self._keyboard.active
                 live = self._live
                 if live is not None and self.console.size == size:

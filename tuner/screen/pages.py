@@ -41,7 +41,7 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Question:
-    """What "y" will stop: a trial, or the search (None)."""
+    """The question that "y" answers: whether to stop a trial, or the search (None)."""
 
     trial: int | None
 
@@ -54,7 +54,7 @@ class Question:
 
 
 class Pages:
-    """What the terminal shows; all of it belongs to the thread of the screen.
+    """The pages of the terminal; all of it belongs to the thread of the screen.
 
     Args:
         view: the search

@@ -42,7 +42,7 @@ SETTINGS_ROWS = 3
 FAILURES = 3
 OUTCOMES = {
     "COMPLETE": ("finished", GOOD),
-    "PRUNED": ("stopped", HALF),
+    "PRUNED": ("stopped early", HALF),
     "FAIL": ("failed", BAD),
 }
 
@@ -145,7 +145,7 @@ class SearchScreen:
     def _speed(self, body: int) -> Text:
         rate, speeds = self.view.progress.rate(), self.view.progress.speeds()
         parts = [
-            Text(f"{count(rate) if rate else '-'} env-steps/s"),
+            Text(f"{count(rate) if rate else '-'} env steps/s"),
             Text(f"{count(self.view.progress.env_steps)} in all"),
         ]
         if len(speeds) > 1:
@@ -227,7 +227,7 @@ class SearchScreen:
             line.append(quiet + (f"{left:>9}" if with_left else ""), QUIET)
             return line.append(f"{latest:>10}")
 
-        head = row("trial", Text(" " * width), "env-steps", "per s", "left", "score")
+        head = row("trial", Text(" " * width), "env steps", "per s", "left", "score")
         head.append("  so far" if curve else "").stylize(QUIET)
         lines = []
         for trial, name in zip(trials, names, strict=True):
@@ -255,7 +255,7 @@ class SearchScreen:
         room = body - 48
         width = min(24, room - 14) if room >= 14 + 8 else 0
         most = max((rung.entered for rung in rungs), default=0) or 1
-        unit = "time" if rungs and rungs[-1].seconds else "env-steps"
+        unit = "time" if rungs and rungs[-1].seconds else "env steps"
         head = f"{unit:>11}{'reached':>10}{'stopped':>10}{'goes on from':>15}"
         lines = []
         for i, rung in enumerate(rungs):
@@ -328,9 +328,9 @@ class SearchScreen:
         for trial in trials:
             word, style = OUTCOMES[trial.state]
             line = Text(f"{run_name(self.view, trial):<{column}}  ")
-            line.append(f"{word:<9}", style)
+            line.append(f"{word:<13}", style)
             line.append(f"{score(trial.values[-1] if trial.values else None):>8}  ")
-            said = why(trial) or f"{trial.progress.env_steps:,} env-steps"
+            said = why(trial) or f"{trial.progress.env_steps:,} env steps"
             lines.append(folded(line, said, body, QUIET))
         return Section("Ended", lines, selected=_index(trials, selected))
 
@@ -375,7 +375,8 @@ def run_name(view: SearchView, trial: ShownTraining) -> str:
 
 def why(trial: ShownTraining) -> str:
     """Return the reason of a training's end, without the word for its state."""
-    return _one_line(trial.reason).removeprefix(OUTCOMES[trial.state][0]).lstrip()
+    word = OUTCOMES[trial.state][0].split()[0]  # a reason says "stopped at rung 5,556: ..."
+    return _one_line(trial.reason).removeprefix(word).lstrip()
 
 
 def _one_line(text: str) -> str:

@@ -69,7 +69,7 @@ class Keyboard:
         self._take()
 
     def release(self) -> None:
-        """Give the terminal back, for good."""
+        """Give the terminal back and never draw again."""
         self._terminal = None
         _give_back()
 

@@ -23,7 +23,7 @@ class ShownTraining:
         origin: of the trial
         config: that it is trained with
         checkpoint: the file, relative to the run
-        expected: seconds that a full training with this configuration should take; None: unknown
+        expected: seconds that the whole budget should take with this configuration; None: unknown
         paused: it waits, for other seeds or for the population
         silent: method of its environment that does not answer, if there is one
         values: latest scores, and ``points`` their env_steps

@@ -76,7 +76,7 @@ def _title(
         state = Text("waits", HALF) if trial.paused else Text("running", ACCENT)
         if trial.silent:
             state = Text(f"nothing comes from the environment's {trial.silent}", HALF)
-    facts = [state, Text(f"{trial.progress.env_steps:,} of {trial.progress.budget:,} env-steps")]
+    facts = [state, Text(f"{trial.progress.env_steps:,} of {trial.progress.budget:,} env steps")]
     if not trial.state and (to_go := view.progress.seconds_to_go(trial.progress)) is not None:
         facts.append(Text(f"about {duration(to_go)} left"))
     if trial.state and sum(fact.cell_len + 2 for fact in facts) - 2 > width:
@@ -89,7 +89,7 @@ def _cost(view: SearchView, trial: ShownTraining, body: int) -> Text:
     spent = progress.seconds or progress.updated - progress.started
     parts = [Text(f"{duration(spent)} so far" if not trial.state else duration(spent))]
     if progress.rate:
-        parts.append(Text(f"{count(progress.rate)} env-steps/s"))
+        parts.append(Text(f"{count(progress.rate)} env steps/s"))
     if trial.expected is not None:
         parts.append(Text(f"{duration(trial.expected)} expected for the whole budget", QUIET))
     if not trial.state:
@@ -106,12 +106,12 @@ def _rungs(view: SearchView, trial: ShownTraining) -> list[Text]:
         line = Text(f"{rung_at(place.rung, place.seconds):>11}{score(place.value):>10}")
         rank = "" if place.rank is None else f"{place.rank} of {place.entered}"
         line.append(f"{rank:>12}")
-        needs = "no one stopped" if place.cutoff is None else f"goes on from {score(place.cutoff)}"
+        needs = "none stopped" if place.cutoff is None else f"goes on from {score(place.cutoff)}"
         if place.rung >= trial.progress.budget:
             needs = "finished"
         line.append(f"   {needs}", QUIET)
         if f"rung {place.rung:,}" in trial.reason:
-            line.append("   stopped", HALF)
+            line.append("   stopped early", HALF)
         lines.append(line)
     return lines
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rltune.schedulers.base import Place, Rung
 
 LAST = 20  # trainings that are remembered when they have ended
-ENDED = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}
+ENDED = {"COMPLETE": "finished", "PRUNED": "stopped early", "FAIL": "failed"}
 
 
 @dataclass
@@ -93,7 +93,7 @@ class SearchView:
             for trial, known in (scores or {}).items():
                 self.test_scores[trial] = dict(known)
             self._tell(
-                f"testing {plural(len(labels), 'finalist')} on seeds the search never saw: "
+                f"testing {plural(len(labels), 'finalist')} on test seeds: "
                 f"{plural(runs, 'training')}"
             )
 
@@ -216,7 +216,7 @@ class SearchView:
             if self.incumbent:
                 parts.append(f"best {score(self.incumbent[1])} (trial {self.incumbent[0]})")
             if rate := progress.rate():
-                parts.append(f"{count(rate)} env-steps/s")
+                parts.append(f"{count(rate)} env steps/s")
             if (left := progress.seconds_left()) is not None:
                 parts.append(f"about {duration(left)} left")
             return ", ".join(parts)
@@ -228,7 +228,7 @@ class SearchView:
 
 def _ending(state: str, reason: str, value: float | None, training: ShownTraining | None) -> str:
     text = ENDED.get(state, state.lower())
-    if reason.startswith(text):  # "stopped at rung 5,556: 12 < 98"
+    if reason.startswith(text.split()[0]):  # "stopped at rung 5,556: 12 < 98"
         text, reason = reason, ""
     elif value is not None:
         text += f" with {score(value)}"
@@ -236,5 +236,5 @@ def _ending(state: str, reason: str, value: float | None, training: ShownTrainin
         text += f", {reason}"
     if training is not None:
         spent = duration(time.time() - training.progress.started)
-        text += f" ({count(training.progress.env_steps)} env-steps, {spent})"
+        text += f" ({count(training.progress.env_steps)} env steps, {spent})"
     return text

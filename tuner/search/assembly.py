@@ -176,10 +176,10 @@ def _make_parts(
     others = spec.further_objectives()
     others.restore({t.number: t.other_intermediate for t in study.trials()})
     scheduler = _make_scheduler(run, spec, config_class, space, study, others)
-    clock = Resource.of(spec, read_history=lambda: read_history(run.path))
+    resource = Resource.of(spec, read_history=lambda: read_history(run.path))
     known = study.reports()
     training = training_returns(read_history(run.path), spec) if known else {}
-    scheduler.restore(clock.reports(known), study.stopped(), clock.reports(training))
+    scheduler.restore(resource.reports(known), study.stopped(), resource.reports(training))
     health = make_health(spec) if spec.stop_rules else None
     if health and (going_on := [asked.number for asked in study.unfinished()]):
         health.restore(read_history(run.path), read_episodes(run.path), going_on)
@@ -190,7 +190,7 @@ def _make_parts(
         scheduler=scheduler,
         plan=spec.seed_plan(rungs_of(spec)),
         others=others,
-        clock=clock,
+        resource=resource,
         recorder=recorder,
         health=health,
     )

@@ -190,7 +190,7 @@ class Driver:
             self.parts.view.message(f"{running.name}: {reason}; trying again")
 
     def on_failure(self, job: str, failure: JobFailure) -> None:
-        """Record a job that failed for good; the search goes on."""
+        """Record a job that failed after its last retry; the search goes on."""
         if failure.metric_is_missing:
             self.ending.end_if_metric_is_missing("--metric", failure.reason.removeprefix("error: "))
         reason = self.liveness.explain(job, failure.reason)

@@ -93,7 +93,7 @@ class Ending:
 
     @property
     def deadline(self) -> float:
-        """When everything has to have ended: Unix seconds, infinite without a limit."""
+        """The deadline of the whole run: Unix seconds, infinite without a limit."""
         return self._deadlines.end
 
     def search_deadline(self) -> float:

@@ -51,7 +51,7 @@ class RunningJob:
 
     @property
     def name(self) -> str:
-        """What people read."""
+        """The job's name in messages: its trial, and its seed where that differs."""
         number, seed = self.number, self.seed
         return f"trial {number} on seed {seed}" if self.is_test or seed else f"trial {number}"
 

@@ -108,7 +108,7 @@ class Judge:
         run.values[point] = result.objective
         if (training := result.row.get("mean_reward")) is not None:
             run.training[point] = training
-        parts.clock.note(trial.number, job.seed, point, job.seconds)
+        parts.resource.note(trial.number, job.seed, point, job.seconds)
         run.done = result.finished
         if parts.plan.most > 1 or parts.others.goals:
             self.noise.learn(trial.number, trial.seeds)
@@ -140,7 +140,7 @@ class Judge:
             trial.others = self.parts.others.judge(number, seeds, point)
             seeds.settled = point
             doubt = self.noise.standard_error(point, len(values))
-            at = self.parts.clock.at(number, point)
+            at = self.parts.resource.at(number, point)
             verdict = scheduler.decide(number, at, trial.value, doubt, seeds.training_at(point))
             if view.judged(number, scheduler.places(number)):
                 view.set_rungs(scheduler.table())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchParts:
-    """What a search is put together from.
+    """The parts that a search is put together from.
 
     Attributes:
         spec: every choice, resolved
@@ -30,7 +30,7 @@ class SearchParts:
         scheduler: says which trials go on
         plan: which seeds a trial is trained on
         others: the objectives beside the first one
-        clock: the resource by which the scheduler compares trials
+        resource: the resource by which the scheduler compares trials
         recorder: writes down what happens
         health: the stop rules; None: there are none
     """
@@ -41,16 +41,16 @@ class SearchParts:
     scheduler: Scheduler
     plan: SeedPlan
     others: FurtherObjectives
-    clock: Resource
+    resource: Resource
     recorder: Recorder
     health: Health | None = None
 
     @property
     def view(self) -> SearchView:
-        """What the screen shows."""
+        """The model of the live screen."""
         return self.recorder.view
 
     @property
     def progress(self) -> SearchProgress:
-        """What has run, and how long the rest takes."""
+        """The progress of the search, and the time that the rest takes."""
         return self.recorder.progress

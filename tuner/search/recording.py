@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Writes down what happens, and tells those who watch.
+    """Writes down what happens, and tells the screen and the tracker.
 
     Args:
         run: the run directory

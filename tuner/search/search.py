@@ -200,7 +200,7 @@ def resume(
         )
     planned = SearchSpec.from_dict(run.spec)
     _check_test_seeds(run, planned.test_seeds, changes.get("test_seeds"))
-    # The modules of the user who resumes: run.yaml may come from a stranger.
+    # Modules beside the resuming user: run.yaml may come from a stranger.
     spec = replace(planned, **changes, import_path=os.getcwd())
     if is_population(spec.scheduler) and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")

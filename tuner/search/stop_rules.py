@@ -62,7 +62,7 @@ GROWN = 1.25  # how much larger than after its first row a trial is that fills i
 
 
 class Stop(NamedTuple):
-    """How a trial ends: the study's state, and the reason."""
+    """The end of a trial: the study's state, and the reason."""
 
     state: str
     reason: str
@@ -72,7 +72,7 @@ class Health:
     """Applies the stop rules to the running trials of a search.
 
     Args:
-        budget: env_steps of a full trial
+        budget: env steps of a whole budget
         least_entropy: below it a policy has collapsed (`least_entropy`); None: unknown
     """
 

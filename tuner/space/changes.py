@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rltune.space.core import SpaceCore
 
 SpaceT = TypeVar("SpaceT", bound="SpaceCore")
-# Hyperparameters that are seldom worth a search unless somebody asks for it.
+# Hyperparameters that are seldom worth a search unless the user asks for it.
 SELDOM_SEARCHED = {
     "activation",
     "clip_range_vf",

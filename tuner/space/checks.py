@@ -142,7 +142,7 @@ def _check_order(space: SpaceCore) -> None:
 
 
 def start_error(space: SpaceCore, start: Start) -> tuple[str, str] | None:
-    """What is wrong with a start: the key (empty: the whole) and a sentence; None: nothing."""
+    """Return the fault of a start: its key (empty: the whole) and a sentence; None: no fault."""
     active = space.active(start.values)
     for name in start.values:
         if name in space.derived:

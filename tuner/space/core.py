@@ -47,7 +47,7 @@ class SpaceCore:
     Attributes:
         agent: name of the agent that it is for, or None
         env: its environment, or None
-        budget: environment steps of a full trial, or None
+        budget: env steps of a whole budget, or None
         fixed: values that every configuration has
         dimensions: what is searched, by name, in the order of the file
         derived: values computed from others

@@ -39,7 +39,7 @@ Condition = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Internal:
-    """What the sampler sees: one of Optuna's three kinds of distribution."""
+    """A dimension as the sampler sees it: one of Optuna's three kinds of distribution."""
 
     type: str  # "int", "float" or "categorical"
     low: float = 0

@@ -183,7 +183,7 @@ def _check_node(node: ast.AST, text: str) -> None:
 def _hint(text: str) -> str:
     """Say what to write instead of another language's operators, if there are some."""
     bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
-    found = [(match[0], own) for one, own in _FOREIGN if (match := re.search(one, bare))]
+    found = [(match[0], own) for pattern, own in _FOREIGN if (match := re.search(pattern, bare))]
     return "; " + ", ".join(f"write {own} for {other}" for other, own in found) if found else ""
 
 

@@ -55,7 +55,7 @@ def parse_override(
 def dimension_from_values(
     name: str, values: Sequence[str], hyperparameters: Mapping[str, Hyperparameter]
 ) -> tuple[str, Dimension | Any]:
-    """Read the values of a flag: one is fixed, two numbers are a range, the rest are choices.
+    """Read the values of a flag: one value is fixed, two numbers are a range, more are choices.
 
     A range has the hyperparameter's own scale.
 

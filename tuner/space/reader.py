@@ -65,7 +65,7 @@ def _budget(value: Any, source: SourceText) -> int | None:
         return None
     if not is_whole(value) or value < 1:
         raise source.error(
-            ("budget",), f"needs a number of environment steps such as 1e5; got {show(value)}"
+            ("budget",), f"needs a number of env steps such as 1e5; got {show(value)}"
         )
     return int(value)
 

@@ -35,7 +35,7 @@ def space_schema() -> dict[str, Any]:
             "budget": {
                 "type": "integer",
                 "minimum": 1,
-                "description": "environment steps of a full trial",
+                "description": "env steps of a whole budget",
             },
             "fixed": _by_name(helps, {}, "values that every configuration has"),
             "space": _by_name(helps, {"$ref": "#/definitions/dimension"}, "what is searched"),
@@ -48,7 +48,7 @@ def space_schema() -> dict[str, Any]:
             "start": {
                 "type": "array",
                 "items": {"anyOf": [_start(helps), exported]},
-                "description": "known-good configurations, tried first",
+                "description": "known-good settings, tried first",
             },
         },
         "definitions": {"dimension": {"anyOf": _dimensions()}},
@@ -61,12 +61,12 @@ def schema_text() -> str:
 
 
 def _helps() -> dict[str, str]:
-    """What the agents say about their hyperparameters, by name."""
+    """Return the agents' help on their hyperparameters, by name."""
     helps: dict[str, str] = {}
     for name in BUILTIN:
         for parameter in hyperparameters(agent_class(name).Config).values():
             helps.setdefault(parameter.name, parameter.help)
-    helps[LENGTH] = "env_steps of the training, at most the budget"
+    helps[LENGTH] = "env steps of the training, at most the budget"
     return helps
 
 

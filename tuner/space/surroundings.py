@@ -1,4 +1,4 @@
-"""What a training has beside its agent's hyperparameters, and may be searched like them.
+"""Search dimensions beside the agent: the environment's arguments, wrappers and training length.
 
 In a configuration, ``env.KEY`` is an argument of the environment, ``wrapper.NAME`` and
 ``wrapper.NAME.ARG`` a wrapper around it (see `rltune.agents.envs.make`), and ``total_timesteps``
@@ -61,7 +61,7 @@ class Searchable(dict[str, Hyperparameter]):
             high=None,
             scale="log" if is_length else "uniform",
             choices=None,
-            help="env_steps of the training" if is_length else "beside the agent",
+            help="env steps of the training" if is_length else "beside the agent",
             schedule=False,
             minimum=1 if is_length else float("-inf"),
             maximum=float("inf"),
@@ -70,12 +70,12 @@ class Searchable(dict[str, Hyperparameter]):
 
 
 def searchable(config_class: type[Any]) -> Searchable:
-    """Return what can be searched or fixed for the agent with these configurations."""
+    """Return the names that can be searched or fixed for the agent with these configurations."""
     return Searchable(hyperparameters(config_class))
 
 
 @dataclass(frozen=True)
-class Parts:
+class SplitConfig:
     """A configuration, taken apart.
 
     Attributes:
@@ -89,8 +89,8 @@ class Parts:
     env_steps: int
 
 
-def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int) -> Parts:
-    """Return what is trained, where, and for how long.
+def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int) -> SplitConfig:
+    """Split a configuration into the agent's, the environment's and the training's length.
 
     Args:
         config: of a trial, with its helper values
@@ -103,7 +103,7 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
         for name, value in config.items()
         if is_surrounding(name) and name != LENGTH and not is_helper(name)
     }
-    return Parts(own, {**env_kwargs, **ours}, int(config.get(LENGTH, budget)))
+    return SplitConfig(own, {**env_kwargs, **ours}, int(config.get(LENGTH, budget)))
 
 
 def check(space: SpaceCore, env: str, budget: int) -> None:
@@ -120,13 +120,13 @@ def check(space: SpaceCore, env: str, budget: int) -> None:
         values += [dimension.high, *dimension.choices]
     if (most := max(values)) > budget:
         raise UserError(
-            f"{LENGTH} goes up to {most:,.0f}, and a trial has {budget:,} env_steps at most; lower "
+            f"{LENGTH} goes up to {most:,.0f}, and a trial has {budget:,} env steps at most; lower "
             "it, or give a larger --budget."
         )
 
 
 def defaults(space: SpaceCore, env: str) -> dict[str, Any]:
-    """Return what an agent has by default of the surroundings that are searched.
+    """Return the defaults of the searched surroundings of an agent.
 
     An argument of the environment has its constructor's default, where that can be read; the length
     is the budget, and there are no wrappers.
@@ -136,7 +136,7 @@ def defaults(space: SpaceCore, env: str) -> dict[str, Any]:
         if name == LENGTH and space.budget is not None:
             found[name] = space.budget
         elif name.startswith(ENV):
-            with contextlib.suppress(Exception):  # a module of somebody else's
+            with contextlib.suppress(Exception):  # a module of another project
                 value = _argument(env, name.removeprefix(ENV))
                 if value is None or isinstance(value, (bool, int, float, str)):
                     found[name] = value

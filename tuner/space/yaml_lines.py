@@ -23,7 +23,7 @@ MAX_CHARACTERS = 400_000  # PyYAML reads about 50,000 a second
 
 @dataclass(frozen=True)
 class SourceText:
-    """Where a piece of data came from: a file's name and the line of each key, or just a name."""
+    """The origin of a piece of data: a file's name and the line of each key, or just a name."""
 
     name: str = ""
     lines: Mapping[KeyPath, int] = field(default_factory=dict)

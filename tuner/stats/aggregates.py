@@ -69,7 +69,7 @@ def aggregate(
 
 @dataclass(frozen=True)
 class Profile:
-    """Which part of the runs scores above each ``tau``; ``low`` is None with too few runs."""
+    """The share of the runs that score above each ``tau``; ``low`` is None with too few runs."""
 
     tau: list[float]
     value: list[float]

@@ -29,7 +29,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What is known about a trial.
+    """The record of a trial.
 
     Attributes:
         state: "WAITING", "RUNNING", "COMPLETE", "PRUNED" or "FAIL"

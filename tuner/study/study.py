@@ -1,9 +1,9 @@
 """The study: the truth about the trials of a search, in an Optuna study that outlives the process.
 
 Every trial is in one state, and the state is honest: WAITING (a start that is still to come),
-RUNNING, COMPLETE (ran its full budget), PRUNED (stopped early; it keeps its intermediate values and
-never competes with complete ones), FAIL (with a reason). A reason is `kind` or `kind: details`; the
-kinds in `reasons.BLAMED` teach the sampler to keep away.
+RUNNING, COMPLETE (ran its whole budget), PRUNED (stopped early; it keeps its intermediate values
+and never competes with complete ones), FAIL (with a reason). A reason is `kind` or
+`kind: details`; the kinds in `reasons.BLAMED` teach the sampler to keep away.
 
 One process writes. Any tool of Optuna's opens the file: sqlite:///study.db, study "search". There
 the hyperparameters have their real values, a schedule the number that it begins with (see
@@ -40,7 +40,7 @@ INTERMEDIATE = "intermediate"  # {env_steps: [value of each objective]}, of seve
 
 
 class ProposalSource(Protocol):
-    """What a study needs of whatever proposes its trials; see `samplers.proposer.Proposer`.
+    """The interface of whatever proposes a study's trials; see `samplers.proposer.Proposer`.
 
     Attributes:
         directions, minimize: of each objective, the first one first
@@ -102,7 +102,7 @@ class SearchStudy:
 
     @property
     def sampler_note(self) -> str:
-        """What the sampler does in this space and what it leaves to chance, in one sentence."""
+        """The sampler's behaviour in this space and what it leaves to chance, in a sentence."""
         return self._proposer.describe()
 
     # What to run
@@ -195,7 +195,7 @@ class SearchStudy:
 
         Args:
             number: of the trial
-            state: "COMPLETE" only at the full budget, "PRUNED" when it was stopped before (by the
+            state: "COMPLETE" only at the whole budget, "PRUNED" when it was stopped before (by the
                 scheduler, a stop rule, or the time limit), else "FAIL"
             value: the objective of a complete trial. Without a finite one the trial is a FAIL. A
                 pruned trial has its last intermediate value, whatever is given without a point.
@@ -233,7 +233,7 @@ class SearchStudy:
         return [self._record(trial) for trial in self._database.trials]
 
     def incumbent(self) -> TrialRecord | None:
-        """Return the best trial that ran its full budget, by the first objective.
+        """Return the best trial that ran its whole budget, by the first objective.
 
         Ties go to the other objectives where there are some, so it is on the front, then to the
         higher "objective_mean" (the lower one when minimizing), then to the earlier trial. Where

@@ -20,7 +20,7 @@ def start(message: Mapping[str, Any], warn: Warn) -> MlflowSession:
     """Begin, with the environment that MLflow reads when it is imported."""
     uri = without_password(message["uri"] or os.environ.get("MLFLOW_TRACKING_URI") or "")
     if urlsplit(uri).scheme in ("", "file"):
-        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # a folder, for those who ask for one
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # a folder, on request
     # A server that is away is given up after seconds, not minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")

@@ -14,7 +14,7 @@ from rltune.agents.envs.vector import LONGEST_EPISODE
 from rltune.agents.errors import UserError
 from rltune.agents.loop.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
-from rltune.agents.spaces import Mixed, Parts, as_model_input
+from rltune.agents.spaces import InputParts, Mixed, as_model_input
 from rltune.backends.registry import backend_of, check_fit
 from rltune.backends.single import BACKENDS
 from rltune.stats.estimates import iqm
@@ -37,7 +37,7 @@ def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str
     """
     raw, limit = as_made(env, env_kwargs=env_kwargs)
     shown, _ = build(env, env_kwargs=env_kwargs)
-    parts = Parts(as_model_input(shown.observation_space))
+    parts = InputParts(as_model_input(shown.observation_space))
     facts = {
         "env": env,
         "observations": str(raw.observation_space),
@@ -75,7 +75,7 @@ def _unfit(agent: str, env: str, env_kwargs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _seen(parts: Parts) -> str:
+def _seen(parts: InputParts) -> str:
     """Return the agents' input in words."""
     space = parts.observation_space
     if isinstance(space, Mixed):
@@ -88,7 +88,9 @@ def _seen(parts: Parts) -> str:
     return text + (f", and which of {parts.n_mask} actions are allowed" if parts.n_mask else "")
 
 
-def _notes(env: str, raw: gymnasium.Env[Any, Any], parts: Parts, limit: int | None) -> list[str]:
+def _notes(
+    env: str, raw: gymnasium.Env[Any, Any], parts: InputParts, limit: int | None
+) -> list[str]:
     """Return notes on the wrappers' changes, and on pitfalls."""
     notes = []
     if is_atari(env):
@@ -145,7 +147,7 @@ def fact_lines(facts: Mapping[str, Any]) -> list[str]:
         for others in (False, True)
     )
     lines += ["", f"agents that fit: {own}"]
-    lines.append(f"RLlib's, as far as can be told without building them: {rllibs}")
+    lines.append(f"RLlib's, without building them: {rllibs}")
     lines += [f"  not {name}: {why}" for name, why in _reasons(facts["agents"]).items()]
     if known := ", ".join(f"{agent} {name}" for agent, name in _first(facts["presets"])):
         lines.append(f"known-good settings, for rltune train AGENT --preset NAME: {known}")

@@ -167,7 +167,7 @@ def opened(
 
 
 def shown(path: Path) -> str:
-    """Return a path as one would type it: relative to where one is, if it is below."""
+    """Return a path as one would type it: relative to the working folder if it is below it."""
     path = path.absolute()
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
@@ -225,7 +225,7 @@ def describe(result: Mapping[str, Any]) -> str:
     }
     what = f"{result['agent']} on {result['env']}"
     if result["checkpoint"] is not None:
-        what = f"{result['checkpoint']}: {what}, trained for {result['env_steps']:,} env_steps"
+        what = f"{result['checkpoint']}: {what}, trained for {result['env_steps']:,} env steps"
     return "\n".join(
         [
             what,

@@ -17,7 +17,7 @@ from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.vector import ActionEncoder
 from rltune.agents.errors import UserError
 from rltune.agents.loop.acting import RecurrentActing
-from rltune.agents.spaces import Parts, as_model_input
+from rltune.agents.spaces import InputParts, as_model_input
 from rltune.backends.checkpoints import find_checkpoint, load_agent
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Policy:
         self.action_space: gymnasium.Space[Any] = made.action_space
         made.close()  # type: ignore[no-untyped-call]
         self._space = as_model_input(agent.observation_space)
-        self._n_mask = Parts(self._space).n_mask
+        self._n_mask = InputParts(self._space).n_mask
         self._masks_in_obs = (
             isinstance(self.observation_space, gymnasium.spaces.Dict)
             and KEY in self.observation_space.spaces
@@ -207,7 +207,7 @@ class Policy:
         agent = self.agent
         return (
             f"<policy of {agent.algorithm_spec} on {self.env}, "
-            f"{agent.env_steps:,} env_steps, {self.path}>"
+            f"{agent.env_steps:,} env steps, {self.path}>"
         )
 
 

@@ -88,7 +88,7 @@ class TrainProgress:
         elif evaluation is not None or time.monotonic() - self.line_at >= SECONDS_PER_LINE:
             self.line_at = time.monotonic()
             left = max(0, self.total - env_steps) / self.rate if self.rate else 0.0
-            text = f"{env_steps:>11,} of {self.total:,} env_steps  {facts}  ETA {_duration(left)}"
+            text = f"{env_steps:>11,} of {self.total:,} env steps  {facts}  ETA {_duration(left)}"
             print(text, file=sys.stderr, flush=True)
 
     def _measure(self, env_steps: int) -> None:

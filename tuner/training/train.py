@@ -201,7 +201,7 @@ def _nothing_left(run: RunDir, agent: Trainer) -> UserError:
     command = f"`rltune resume {run.name} -n {longer}`"
     if agent.stop_reason is None:
         return FinishedError(
-            f"the training {run.name!r} is finished: {done:,} env_steps are done; train it longer "
+            f"the training {run.name!r} is finished: {done:,} env steps are done; train it longer "
             f"with {command}"
         )
     return FinishedError(
@@ -235,7 +235,7 @@ def _extended(
         return spec
     total, controls = total_timesteps or spec.total_timesteps, dict(spec.controls)
     if total_timesteps is not None and total <= agent.env_steps:
-        raise UserError(f"-n {total}: {agent.env_steps:,} env_steps are done already; give more")
+        raise UserError(f"-n {total}: {agent.env_steps:,} env steps are done already; give more")
     if agent.stop_reason is not None:
         for rule in ("target_reward", "early_stop_patience"):
             controls.pop(rule, None)
@@ -497,16 +497,16 @@ def print_result(result: TrainResult, say: Callable[[str], None] = print) -> Non
         advice = "" if blamed else "; try a lower --learning-rate"
         say(f"The training diverged: {result.diverged}{advice}.")
     elif result.interrupted:
-        say(f"Stopped at {result.env_steps:,} env_steps; nothing is lost.")
+        say(f"Stopped at {result.env_steps:,} env steps; nothing is lost.")
     else:
         reason = f" ({result.stop_reason})" if result.stop_reason else ""
-        say(f"Trained for {result.env_steps:,} env_steps in {result.seconds:.0f} s{reason}.")
+        say(f"Trained for {result.env_steps:,} env steps in {result.seconds:.0f} s{reason}.")
     if result.last_return is not None:
         rate = result.last_success_rate
         success = "" if rate is None else f", success rate {rate:.6g},"
         say(f"Last evaluation: mean return {result.last_return:.6g}{success} of greedy episodes.")
     if result.best_return is not None:
-        say(f"Best evaluation: {result.best_return:.6g} at {result.best_env_steps:,} env_steps.")
+        say(f"Best evaluation: {result.best_return:.6g} at {result.best_env_steps:,} env steps.")
     say("")
     has_last = (result.path / "checkpoints" / "last.pt").exists()
     if has_last:

@@ -166,9 +166,9 @@ def test_the_gradient_is_that_of_the_paper(bound: bool, c: float) -> None:
     parameters = list(agent.nets.parameters())
     ours = torch.autograd.grad(loss, parameters)
     theirs = torch.autograd.grad(naive, parameters)
-    for one, other in zip(ours, theirs, strict=True):
+    for own, other in zip(ours, theirs, strict=True):
         assert other.abs().max() > 1e-3
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
 
 
 def test_the_trust_region_changes_as_little_as_it_can() -> None:
@@ -189,7 +189,7 @@ def test_the_trust_region_changes_as_little_as_it_can() -> None:
 
 @pytest.mark.parametrize("c", [0.5, 1.0, 3.0, 1e6])
 def test_the_bias_of_truncation_is_corrected(c: float) -> None:
-    """Where the action values are right, any c gives the gradient of the expected value."""
+    """With the right action values any c gives the gradient of the expected value."""
     agent = sharpened(make())
     obs = torch.tensor([0.3, -0.8, 0.5, 1.0])
     logits, q = agent.nets(obs[None])
@@ -216,9 +216,9 @@ def test_the_bias_of_truncation_is_corrected(c: float) -> None:
     parameters = list(agent.nets.actor.parameters())
     ours = torch.autograd.grad(loss, parameters, retain_graph=True)
     theirs = torch.autograd.grad(-expected, parameters)
-    for one, other in zip(ours, theirs, strict=True):
+    for own, other in zip(ours, theirs, strict=True):
         assert other.abs().max() > 1e-4
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-3)
 
 
 def fill(agent: ACER, memory: SegmentMemory, rng: np.random.Generator, **fixed: Any) -> None:

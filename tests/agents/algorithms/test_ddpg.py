@@ -44,7 +44,7 @@ def test_actions_are_within_their_bounds_and_greedy_ones_change_nothing(agent: A
     for action in (greedy, algorithm.act(obs, explore=True)):
         assert action.shape == (50, 2, 3)
         assert action.dtype == np.float32
-        assert all(shape.contains(one) for one in action)
+        assert all(shape.contains(part) for part in action)
     assert not np.array_equal(algorithm.act(obs, explore=True), algorithm.act(obs, explore=True))
 
 
@@ -136,7 +136,7 @@ def test_schedules_and_the_plateau_factor_reach_the_update(agent: Any) -> None:
 
 @EVERY
 def test_values_bootstrap_at_time_limits_only(agent: Any) -> None:
-    """Where every value is 3 and every reward 1, the errors are known."""
+    """The errors are known with every value 3 and every reward 1."""
     loss, factor = (sac.critic_loss, 0.5) if agent is SAC else (ddpg.critic_loss, 1.0)
     for terminated, target in ((True, 1.0), (False, 1 + 0.5 * 3)):
         algorithm = make(agent, gamma=0.5, n_envs=1)

@@ -73,9 +73,9 @@ def check_gradients(dqn: DQN, loss: Tensor, naive: Tensor) -> None:
     parameters = list(dqn.nets.parameters())
     ours = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     theirs = torch.autograd.grad(naive, parameters, retain_graph=True, allow_unused=True)
-    for one, other in zip(ours, theirs, strict=True):
-        if one is not None or other is not None:
-            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+    for own, other in zip(ours, theirs, strict=True):
+        if own is not None or other is not None:
+            torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-4)
 
 
 # ------------------------------------------------------------------------------------------ losses

@@ -1,4 +1,4 @@
-"""What every agent must do, whatever its algorithm; the details stand in the agents' own tests."""
+"""The duties of every agent, whatever its algorithm; the details stand in the agents' own tests."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_rows_that_are_not_valid_are_not_learnt_from(name: str) -> None:
 
 
 def value(algorithm: Any, obs: torch.Tensor) -> float:
-    """Return what the agent expects of its own policy."""
+    """Return the agent's own estimate of its policy."""
     nets = algorithm.nets
     with torch.no_grad():
         if hasattr(nets, "critics"):

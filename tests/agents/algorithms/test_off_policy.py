@@ -1,4 +1,4 @@
-"""What DDPG, TD3 and SAC share: learning rates, reward scale and the loss of errors."""
+"""The common parts of DDPG, TD3 and SAC: learning rates, reward scale and the loss of errors."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_every_update_of_a_training_is_that_of_sb3() -> None:
         for name, initial in (("learning_rate", 1e-3), ("clip_range", 0.2))
     }
     twin = Twin(agent, {**settings, **fall})
-    returns = [one.episode_return for one in agent.learn(total).episodes]
+    returns = [episode.episode_return for episode in agent.learn(total).episodes]
     assert np.mean(returns[-20:]) > 400  # it has learned; what follows is about all of that
     assert twin.time_limits > 20
     # Rounding moves a sample over the edge of the clipping here and there: then they part.

@@ -71,8 +71,8 @@ def test_the_step_is_the_natural_gradient() -> None:
     for i in range(n):
         log_probs = torch.log_softmax(agent.nets(batch.obs[i : i + 1])[0][0], -1)
         scores = [score(log_prob) for log_prob in log_probs]
-        for one, log_prob in zip(scores, log_probs.tolist(), strict=True):
-            fisher += np.exp(log_prob) * torch.outer(one, one) / n
+        for own, log_prob in zip(scores, log_probs.tolist(), strict=True):
+            fisher += np.exp(log_prob) * torch.outer(own, own) / n
         gradient += batch.advantage[i] * scores[int(batch.action[i])] / n
     damped = fisher + 0.1 * torch.eye(size)
     direction = torch.linalg.solve(damped, gradient)

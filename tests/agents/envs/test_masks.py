@@ -17,7 +17,7 @@ from rltune.agents.loop.normalization import ObservationNormalizer
 from rltune.agents.loop.video import play
 from rltune.agents.memory.replay import Batch
 from rltune.agents.networks.distributions import Categorical
-from rltune.agents.spaces import FORBIDDEN, AugmentedBox, Parts, Spaces, choose
+from rltune.agents.spaces import FORBIDDEN, AugmentedBox, InputParts, Spaces, choose
 
 FENCED, PICTURE = "tests.agents.toy_envs:Fenced", "tests.agents.toy_envs:FencedPicture"
 SMALL = {"net_arch": (16,), "learning_rate": 0.01, "n_envs": 4}
@@ -102,7 +102,7 @@ def test_masks_of_images_make_a_flat_vector_of_bytes() -> None:
     obs = envs.reset()
     assert obs.dtype == np.uint8
     assert obs.shape == (1, 36 * 36 + 3)
-    assert Parts(envs.single_observation_space).observation(torch.from_numpy(obs)).shape == (
+    assert InputParts(envs.single_observation_space).observation(torch.from_numpy(obs)).shape == (
         1,
         1,
         36,
@@ -161,7 +161,7 @@ def test_masks_that_come_late_are_noticed() -> None:
 
 
 def test_forbidden_actions_have_no_probability_and_the_others_those_of_a_softmax() -> None:
-    parts = Parts(AugmentedBox(spaces.Box(-1, 1, (2,), np.float32), 3))
+    parts = InputParts(AugmentedBox(spaces.Box(-1, 1, (2,), np.float32), 3))
     seen = torch.tensor([[0.3, -0.2, 1, 0, 1]])
     logits = torch.tensor([[0.4, 5.0, -1.0]], requires_grad=True)
     allowed = parts.allow(logits, seen)

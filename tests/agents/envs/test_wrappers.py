@@ -18,7 +18,7 @@ def layers(env_kwargs: dict[str, Any]) -> list[Any]:
 
 
 def names(env_kwargs: dict[str, Any]) -> list[str]:
-    return [type(one).__name__ for one in layers(env_kwargs)]
+    return [type(layer).__name__ for layer in layers(env_kwargs)]
 
 
 def test_wrappers_are_put_around_in_their_order() -> None:

@@ -1,4 +1,4 @@
-"""What does not fit is found before a search is spent on it."""
+"""Compatibility checks: misfits are found before a search is spent on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training gives: rows of the history and of the episodes."""
+"""Results of a training: rows of the history and of the episodes."""
 
 from __future__ import annotations
 

@@ -90,9 +90,9 @@ def test_a_training_goes_on_with_every_hyperparameter_that_can_change(name: str)
         return weights(agent), chunk.metrics.get("learning_rate", 0.0)
 
     same, rate = go_on(config)
-    for key, one in hyperparameters(type(began.config)).items():
-        if one.mutable:
-            value = another(one, config[key])
+    for key, hyperparameter in hyperparameters(type(began.config)).items():
+        if hyperparameter.mutable:
+            value = another(hyperparameter, config[key])
             changed, new_rate = go_on({**config, key: value})
             assert new_rate == pytest.approx(value if key == "learning_rate" else rate), key
             assert key not in FELT or not torch.equal(changed, same), key

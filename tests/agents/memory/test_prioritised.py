@@ -126,8 +126,10 @@ def test_what_is_loaded_goes_on_bit_equal(steps: int) -> None:
     other = make(n_step=3)
     other.load_state_dict(memory.state_dict())
     np.testing.assert_array_equal(other.tree.nodes, memory.tree.nodes)
-    for one in (memory, other):
-        fill(one, steps + 1, 2)
-    drawn = [one.sample(32, torch.Generator().manual_seed(1), beta=0.4) for one in (memory, other)]
+    for each in (memory, other):
+        fill(each, steps + 1, 2)
+    drawn = [
+        entry.sample(32, torch.Generator().manual_seed(1), beta=0.4) for entry in (memory, other)
+    ]
     for a, b in zip(*drawn, strict=True):
         assert torch.equal(a, b)

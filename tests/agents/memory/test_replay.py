@@ -117,8 +117,8 @@ def test_what_is_loaded_goes_on_as_what_was_saved() -> None:
     for world, memory in zip(worlds, memories, strict=True):
         world.play(memory, 10)
     drawn = [memory.sample(64, torch.Generator().manual_seed(3)) for memory in memories]
-    for one, other in zip(*drawn, strict=True):
-        assert one is other is None or torch.equal(one, other)
+    for column, other in zip(*drawn, strict=True):
+        assert column is other is None or torch.equal(column, other)
 
 
 def test_interrupted_episodes_end_as_time_limits() -> None:

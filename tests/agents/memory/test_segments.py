@@ -137,16 +137,16 @@ def test_a_restored_memory_goes_on_alike(rollouts: int, steps: int) -> None:
     twice.load_state_dict(again.state_dict())
 
     state, copies = world.rng.bit_generator.state, []
-    for one in (memory, twice):
+    for each in (memory, twice):
         world.rng.bit_generator.state = state
         world.time = N_STEPS * rollouts + steps
         for _ in range(N_STEPS - steps):
-            world.step(one)
-        one.keep(world.mu(one.fresh_obs))
-        world.rollouts(one, 2)
+            world.step(each)
+        each.keep(world.mu(each.fresh_obs))
+        world.rollouts(each, 2)
         generator = torch.Generator().manual_seed(1)
-        copies.append([one.sample(generator) for _ in range(10)])
-        world.check(one.newest(CPU))
+        copies.append([each.sample(generator) for _ in range(10)])
+        world.check(each.newest(CPU))
     for ours, theirs in zip(*copies, strict=True):
         world.check(ours)
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))

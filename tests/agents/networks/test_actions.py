@@ -39,7 +39,7 @@ def test_choices_are_drawn_of_what_is_allowed(space: spaces.Space[Any], counts: 
     torch.testing.assert_close(
         choices.to_nets(torch.from_numpy(choices.to_space(drawn))), drawn.long()
     )
-    assert [len(one.unique()) for one in drawn.T] == counts
+    assert [len(column.unique()) for column in drawn.T] == counts
     first = torch.cat([torch.arange(n) == 0 for n in counts])
     assert not choices.random(200, generator, first.expand(200, -1)).any()
 

@@ -46,10 +46,10 @@ def test_log_probability_and_entropy(kind: Any) -> None:
     action = kind.sample(params, kind.noise(BATCH, generator)).detach()
     assert action.shape == (BATCH, kind.size)
     ours, theirs = kind.evaluate(params, action), expected(kind, params, action)
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other)
+    for own, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(own, other)
         torch.testing.assert_close(
-            torch.autograd.grad(one.sum(), params, retain_graph=True)[0],
+            torch.autograd.grad(own.sum(), params, retain_graph=True)[0],
             torch.autograd.grad(other.sum(), params, retain_graph=True)[0],
         )
 
@@ -82,12 +82,12 @@ def test_divergence(kind: Any) -> None:
     assert ours.shape == (BATCH,)
     assert (ours > 0.01).all()
     torch.testing.assert_close(ours, theirs)
-    for one, two in zip(
+    for own, two in zip(
         torch.autograd.grad(ours.sum(), (params, other)),
         torch.autograd.grad(theirs.sum(), (params, other)),
         strict=True,
     ):
-        torch.testing.assert_close(one, two)
+        torch.testing.assert_close(own, two)
     same = kind.kl(params, params)
     torch.testing.assert_close(same, torch.zeros(BATCH), atol=1e-6, rtol=0)
 
@@ -143,7 +143,7 @@ def test_every_action_space_has_one() -> None:
             spaces.Box(-1, 1, (2, 3), np.float32),
         )
     ]
-    assert [type(one) for one in found] == [Categorical, MultiCategorical, Bernoulli, Gaussian]
-    assert [one.size for one in found] == [1, 2, 4, 6]
+    assert [type(entry) for entry in found] == [Categorical, MultiCategorical, Bernoulli, Gaussian]
+    assert [each.size for each in found] == [1, 2, 4, 6]
     with pytest.raises(UserError, match="Text"):
         make_distribution(spaces.Text(3))

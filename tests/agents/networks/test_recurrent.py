@@ -14,7 +14,7 @@ from rltune.agents.algorithms.ppo import PPO, PPOConfig
 from rltune.agents.loop.video import play
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.recurrent import LSTM, Reader
-from rltune.agents.spaces import AugmentedBox, Parts, Spaces
+from rltune.agents.spaces import AugmentedBox, InputParts, Spaces
 
 REMEMBER = "tests.agents.toy_envs:Remember"
 ROLLOUT = {"lstm_size": 16, "n_steps": 16, "net_arch": (32,), "gamma": 0.9, "learning_rate": 0.005}
@@ -62,7 +62,7 @@ class Net(Reader):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts = Parts(AugmentedBox(spaces.Box(-1, 1, (3,), np.float32), 2, (4, 5)))
+        self.parts = InputParts(AugmentedBox(spaces.Box(-1, 1, (3,), np.float32), 2, (4, 5)))
         self.encoder = torch.nn.Identity()
         torch.manual_seed(0)
         self.core = LSTM(self.parts, 3, 1)

@@ -1,4 +1,4 @@
-"""What another sampler would have done: whole recorded searches, without Ray."""
+"""Replays with another sampler: whole recorded searches, without Ray."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_sampler_that_learns_comes_to_the_best_sooner(recorded: Path) -> None:
     assert 0 < found.distance < found.apart
 
     strict = rltune.replay_sampler(recorded, "tpe", scheduler="asha")
-    spent = [[steps for _, steps in one.sampled.best] for one in (strict, found)]
+    spent = [[steps for _, steps in replay.sampled.best] for replay in (strict, found)]
     assert np.mean(spent[0]) < 0.9 * np.mean(spent[1])
     assert rltune.replay_sampler(recorded, "tpe") == found
 

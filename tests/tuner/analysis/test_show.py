@@ -49,8 +49,8 @@ TRIALS = [
     trial(2, "COMPLETE", objective=500.0, config={"learning_rate": 1.5e-3}, objective_mean=400.0),
     trial(3, "PRUNED", objective=20.0, rung=5556, reason="stopped at rung 5,556: 20 < 98"),
     trial(4, "PRUNED", objective=30.0, rung=16667),
-    trial(5, "FAIL", reason="non-finite policy_loss at 12,288 env-steps"),
-    trial(6, "FAIL", reason="non-finite policy_loss at 12,288 env-steps"),
+    trial(5, "FAIL", reason="non-finite policy_loss at 12,288 env_steps"),
+    trial(6, "FAIL", reason="non-finite policy_loss at 12,288 env_steps"),
     trial(7, "FAIL", reason="RuntimeError: boom\nmore"),
 ]
 
@@ -105,7 +105,7 @@ def test_a_finished_search(search, monkeypatch):
     monkeypatch.chdir(search.path.parent)
     page = shown("my-search")
     folded = " ".join(page.split())
-    assert "finished · 8 trials · 50,000 env-steps a trial" in page
+    assert "finished · 8 trials · 50,000 env steps a trial" in page
     assert "Use trial 2: it beats the agent's defaults, 495.0 against 320.0 (+175.0, 90 %" in folded
     assert "> trial 2" in page
     assert "480.0 to 500.0" in page
@@ -114,10 +114,10 @@ def test_a_finished_search(search, monkeypatch):
     row = next(line for line in page.splitlines() if line.startswith("  learning_rate"))
     assert row.split() == ["learning_rate", "0.0015", "0.0003", "1e-05", "to", "0.01,", "log"]
     assert "n_envs" not in page  # neither searched nor changed
-    assert "1 at 5,556 env-steps, 1 at 16,667 env-steps" in page
-    assert "trials 5, 6: non-finite policy_loss at 12,288 env-steps" in page
+    assert "1 at 5,556 env steps, 1 at 16,667 env steps" in page
+    assert "trials 5, 6: non-finite policy_loss at 12,288 env_steps" in page
     assert "trial 7: RuntimeError: boom" in page
-    assert "55,600 env-steps, 1:00 of training in 1:00 on the clock" in page
+    assert "55,600 env steps, 1:00 of training in 1:00 on the clock" in page
     assert "rltune play my-search" in page
     assert "\n  rltune train ppo --env CartPole-v1 -n 50000 --seed 100\n" in page
     assert "resume" not in page
@@ -221,10 +221,10 @@ def test_a_training(tmp_path):
         writer.append(history_row(0, 0, steps, **more), [])
     writer.close()
     page = shown(run.path)
-    assert "6,000 of 10,000 env-steps" in page
+    assert "6,000 of 10,000 env steps" in page
     lines = {line.split()[0]: line for line in page.splitlines() if "evaluation " in line}
     assert "450.0" in lines["last"]
-    assert "480.0  after 4,000 env-steps" in lines["best"]
+    assert "480.0  after 4,000 env steps" in lines["best"]
     assert f"rltune resume {run.path}" in page
 
 
@@ -243,7 +243,7 @@ def test_many_places_where_trials_were_stopped_are_all_there(search):
     page = shown(search.path, 60)
     assert "stopped early" in page
     for n in range(9):
-        assert f"1 at {n + 1},000 env-steps" in " ".join(page.split())
+        assert f"1 at {n + 1},000 env steps" in " ".join(page.split())
 
 
 def test_json_holds_the_answer_and_no_nan(search, capsys):

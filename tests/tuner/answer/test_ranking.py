@@ -1,4 +1,4 @@
-"""What follows from the scores on test seeds, in each situation, and how it is said."""
+"""The answer that follows from scores on test seeds, in each situation, and its sentences."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_winner_is_compared_with_each_of_the_known_good_settings():
     assert answer.best.trial == 7
     assert "Above known-good settings 1 it scores with a probability of 92 %" in text(answer)
     assert "Above known-good settings 2 it scores with a probability of 100 %" in text(answer)
-    known_good = next(one for one in answer.ranking if one.trial == 1)
+    known_good = next(ranked for ranked in answer.ranking if ranked.trial == 1)
     assert list(known_good.over_known_good) == [2]
     assert Answer.from_dict(yaml.safe_load(yaml.safe_dump(answer.to_dict()))) == answer
 
@@ -213,7 +213,7 @@ def test_who_ties_with_the_best_but_does_not_beat_the_default_is_not_named():
         ],
         GOOD,
     )
-    known_good = next(one for one in answer.ranking if one.trial == 1)
+    known_good = next(ranked for ranked in answer.ranking if ranked.trial == 1)
     assert known_good.tied
     assert answer.best.trial == 7
 
@@ -253,11 +253,13 @@ def test_a_diverged_retraining_counts_as_the_worst_and_is_said():
     answer = build_answer(
         [default([300, 310, 320, 330, 340]), finalist(7, [math.nan, 490, 495, 500, 500])], GOOD
     )
-    seven = next(one for one in answer.ranking if one.trial == 7)
+    seven = next(ranked for ranked in answer.ranking if ranked.trial == 7)
     assert seven.worst == seven.low == -math.inf
     assert seven.iqm == pytest.approx(495.0)
     assert answer.best.is_default  # its one bad seed is enough for a doubt
-    assert any("Trial 7 diverged or failed on test seed 100" in one for one in answer.warnings)
+    assert any(
+        "Trial 7 diverged or failed on test seed 100" in warning for warning in answer.warnings
+    )
     assert "nan" not in (text(answer) + " ".join(answer.warnings)).lower()
 
 
@@ -279,7 +281,9 @@ def test_too_few_seeds_to_show_anything_are_said():
     answer = build_answer(finalists, replace(GOOD, planned_seeds=3))
     assert answer.best.trial == 1
     assert not answer.beats_default
-    assert any("no difference among 5 finalists can be shown" in one for one in answer.warnings)
+    assert any(
+        "no difference among 5 finalists can be shown" in warning for warning in answer.warnings
+    )
 
 
 def test_a_single_finalist():
@@ -332,8 +336,8 @@ def test_an_answer_survives_yaml():
         GOOD,
     )
     stored = yaml.safe_load(yaml.safe_dump(answer.to_dict()))
-    for one in stored["ranking"]:  # RunDir writes every key as a text
-        one["scores"] = {str(seed): score for seed, score in one["scores"].items()}
+    for ranked in stored["ranking"]:  # RunDir writes every key as a text
+        ranked["scores"] = {str(seed): score for seed, score in ranked["scores"].items()}
     stored["of a later version"] = 1
     assert Answer.from_dict(stored) == answer
 

@@ -32,7 +32,9 @@ def play(tournament: Tournament, draw: Draw, seed: int = 0) -> Answer:
 
 
 def counts(tournament: Tournament) -> list[int]:
-    return [sum(t == one.trial for t, _ in tournament.scores) for one in tournament.finalists]
+    return [
+        sum(t == finalist.trial for t, _ in tournament.scores) for finalist in tournament.finalists
+    ]
 
 
 def test_all_get_a_seed_before_anyone_gets_the_next() -> None:
@@ -49,7 +51,7 @@ def test_the_dear_come_first_and_who_would_run_out_of_time_gets_no_further_seed(
         found: list[tuple[int, int]] = []
         prices = [20.0, 10.0, 30.0]
         while job := tournament.next_job(
-            [job_name(*one) for one in found], lambda one: prices[one.trial], left
+            [job_name(*entry) for entry in found], lambda one: prices[one.trial], left
         ):
             found.append((job[0].trial, job[1]))
         return found
@@ -61,7 +63,7 @@ def test_the_dear_come_first_and_who_would_run_out_of_time_gets_no_further_seed(
 
 def test_all_seeds_count_when_time_was_too_short_for_some() -> None:
     scores = {(0, 100): 1.0, (0, 101): 2.0, (1, 100): 5.0}
-    found = {one.trial: one.seeds for one in make(3, scores=scores).results()}
+    found = {score.trial: score.seeds for score in make(3, scores=scores).results()}
     assert found == {0: {100: 1.0, 101: 2.0}, 1: {100: 5.0}, 2: {}}
 
 
@@ -86,8 +88,8 @@ def test_clear_losers_make_room_for_further_seeds() -> None:
 def test_losers_have_enough_seeds_to_be_called_worse(finalists: int, planned: int) -> None:
     tournament = make(finalists, planned)
     answer = play(tournament, lambda trial, rng: rng.normal(trial == finalists - 1, 0.001))
-    gone = [one for one in answer.ranking if len(one.scores) < planned]
-    assert not any(one.tied for one in gone)
+    gone = [ranked for ranked in answer.ranking if len(ranked.scores) < planned]
+    assert not any(entry.tied for entry in gone)
     assert bool(gone) == (finalists > 2 and least_seeds(finalists, planned) < planned)
 
 
@@ -96,8 +98,8 @@ def test_what_is_spared_goes_to_all_who_are_open_or_to_nobody() -> None:
     for repetition in range(20):
         tournament = make(5)
         play(tournament, lambda trial, rng: rng.normal(0 if trial == 4 else 100, 5), repetition)
-        ahead = [n for one, n in zip(tournament.finalists, counts(tournament), strict=True)
-                 if one.trial not in tournament.behind()]  # fmt: skip
+        ahead = [n for finalist, n in zip(tournament.finalists, counts(tournament), strict=True)
+                 if finalist.trial not in tournament.behind()]  # fmt: skip
         assert len(set(ahead)) == 1
 
 

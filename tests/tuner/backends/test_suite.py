@@ -118,7 +118,7 @@ def test_a_search_on_two_environments(tmp_path: Path, capsys: pytest.CaptureFixt
     # The answer is repeated by its command, on both environments.
     assert result.answer is not None
     winner, ranking = result.answer["winner"], result.answer["ranking"]
-    scores = next(one["scores"] for one in ranking if one["trial"] == winner)
+    scores = next(ranked["scores"] for ranked in ranking if ranked["trial"] == winner)
     seed = max(scores, key=lambda seed: scores[seed])
     command = shlex.split((result.path / "best" / "command.txt").read_text())[1:]
     assert TOYS in command

@@ -160,7 +160,7 @@ def test_a_search_needs_no_more_than_a_space(
     env = "CartPole-v1" if "--env" in line else "Pendulum-v1"
     assert main([*line.split(), "--dry-run"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith(f"ppo on {env}: 60 trials of 50,000 env_steps\n")
+    assert captured.out.startswith(f"ppo on {env}: 60 trials of 50,000 env steps\n")
     lines = captured.err.splitlines()
     assert len(lines) == len(said)
     assert all(line.startswith(text) for line, text in zip(lines, said, strict=True))
@@ -281,7 +281,7 @@ def test_advice_on_a_folder_names_a_flag_only_where_there_is_one(tmp_path: Path)
     assert str(storage_error(error, "x")) == (
         "cannot write x: a file stands where a folder is needed."
     )
-    with pytest.raises(UserError, match="no permission; see who owns it, or choose another -o"):
+    with pytest.raises(UserError, match="no permission; see its owner, or choose another -o"):
         raise storage_error(PermissionError(13, "no"), "x", "-o")
 
 

@@ -47,7 +47,7 @@ def test_check_shows_the_parts_and_samples(run: Run, tmp_path: Path) -> None:
     )
     text = run("space", "check", str(file), "--samples", "3", "--env", "CartPole-v1")
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[0] == "agent: ppo environment: CartPole-v1 budget: 20,000 env_steps"
+    assert lines[0] == "agent: ppo environment: CartPole-v1 budget: 20,000 env steps"
     assert "learning_rate log [1e-05, 0.01]" in lines
     assert "rms_alpha uniform [0.9, 0.99] optimizer rmsprop" in lines
     assert "fixed n_envs = 4" in lines

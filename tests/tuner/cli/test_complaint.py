@@ -1,4 +1,4 @@
-"""What goes wrong outside of rltune is one true sentence: user code, the output, the folder."""
+"""Errors outside of rltune give one true sentence: user code, the output, the folder."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_control_c_does_not_wait_for_a_step_that_never_ends(folder: Path) -> Non
     finally:
         process.kill()
     assert process.returncode == 130, err
-    assert "Stopped at 0 env_steps" in out
+    assert "Stopped at 0 env steps" in out
     assert "rltune resume runs/slow" in out
     assert "last.pt" not in out
 

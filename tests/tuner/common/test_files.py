@@ -38,6 +38,6 @@ def test_temporary_files_of_dead_writers_are_removed_and_of_nobody_else(tmp_path
     reused.write_text("half")
     os.utime(reused, (1.0, 1.0))
     remove_leftovers(tmp_path)
-    assert {str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file()} == {
+    assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()} == {
         *kept
     }

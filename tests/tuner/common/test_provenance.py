@@ -1,4 +1,4 @@
-"""What is recorded of where a result comes from."""
+"""Provenance: the record of a result's origin."""
 
 from __future__ import annotations
 

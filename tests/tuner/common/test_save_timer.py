@@ -1,4 +1,4 @@
-"""When a checkpoint is due."""
+"""The save timer: the moments at which a checkpoint is due."""
 
 from __future__ import annotations
 

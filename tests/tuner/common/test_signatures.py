@@ -1,4 +1,4 @@
-"""What `help` and editors show of the public names."""
+"""Signatures and docstrings of the public names, as `help` and editors show them."""
 
 from __future__ import annotations
 

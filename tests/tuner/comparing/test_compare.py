@@ -111,7 +111,7 @@ def test_objective_and_until(two_agents: list[str]) -> None:
     assert best.rows[0].scores == pytest.approx([460])
     (early,) = rltune.compare(two_agents[:1], objective="last", until=5500).environments
     assert early.rows[0].scores == pytest.approx([230])
-    with pytest.raises(UserError, match="nothing before 1,000 env_steps"):
+    with pytest.raises(UserError, match="nothing before 1,000 env steps"):
         rltune.compare(two_agents, until=10)
     (minus,) = rltune.compare(two_agents[:1], metric="-mean_reward", objective="last").environments
     assert minus.rows[0].scores == pytest.approx([-230])
@@ -128,8 +128,8 @@ def test_few_seeds_and_other_lengths_are_said(tmp_path: Path) -> None:
     said = " ".join(found.warnings)
     assert "ppo and a2c have fewer than 5 seeds" in said
     assert "no difference between 2 entries can be shown" in said
-    assert "ppo-CartPole-v1-1 has had 4,000 of its 10,000 env_steps" in said
-    assert "ppo 4,000 to 10,000; a2c 5,000 env_steps" in said
+    assert "ppo-CartPole-v1-1 has had 4,000 of its 10,000 env steps" in said
+    assert "ppo 4,000 to 10,000; a2c 5,000 env steps" in said
     alike = " ".join(rltune.compare(paths, until=4000).warnings)
     assert "of its" not in alike
     assert "differ in length" not in alike
@@ -174,7 +174,7 @@ def test_other_arguments_are_another_environment(tmp_path: Path) -> None:
     spec = {**second.content["spec"], "env_kwargs": {"sutton_barto_reward": True}}
     second.write_yaml("run.yaml", {**second.content, "spec": spec})
     found = rltune.compare([first, second])
-    names = [one.env for one in found.environments]
+    names = [environment.env for environment in found.environments]
     assert names == ["CartPole-v1", "CartPole-v1 (sutton_barto_reward=True)"]
     assert found.environments[1].scale is None
 
@@ -244,7 +244,7 @@ def test_several_environments_are_put_together(tmp_path: Path) -> None:
     assert overall.rows["ppo"]["IQM"].low < overall.rows["ppo"]["IQM"].value
     assert [(pair.a, pair.b) for pair in overall.pairs] == [("ppo", "a2c")]
     assert found.sentences[0].startswith("Over 2 environments, ppo has the highest")
-    assert {one.name for one in charts(found)} == {
+    assert {chart.name for chart in charts(found)} == {
         "scores", "curves", "aggregate", "profile", "improvement"
     }  # fmt: skip
     improvement = charts(found)[-1].panels[0]
@@ -252,7 +252,11 @@ def test_several_environments_are_put_together(tmp_path: Path) -> None:
 
     make_training(tmp_path, "td3", 0, -300, env="Pendulum-v1")
     found = rltune.compare(tmp_path / "runs")
-    assert [one.scale and one.scale.high for one in found.environments] == [-100, 475, None]
+    assert [environment.scale and environment.scale.high for environment in found.environments] == [
+        -100,
+        475,
+        None,
+    ]
     assert found.overall is None
     said = " ".join(found.warnings)
     assert "Which return solves Pendulum-v1? With --scale Pendulum-v1=LOW:HIGH" in said
@@ -264,7 +268,7 @@ def test_a_suite_is_one_entry_on_each_of_its_environments(tmp_path: Path) -> Non
     last = {"eval_return/CartPole-v1": 400.0, "eval_return/Acrobot-v1": -90.0}
     path = make_training(tmp_path, "ppo", 0, 0.5, env=env, name="suite", **last)
     found = rltune.compare([path])
-    assert [(one.env, one.rows[0].scores) for one in found.environments] == [
+    assert [(each.env, each.rows[0].scores) for each in found.environments] == [
         ("CartPole-v1", (400.0,)), ("Acrobot-v1", (-90.0,)),
     ]  # fmt: skip
     assert found.environments[0].rows[0].env_steps == (5000, 5000)
@@ -273,7 +277,7 @@ def test_a_suite_is_one_entry_on_each_of_its_environments(tmp_path: Path) -> Non
 
 
 def test_learning_curves_and_plot_history(two_agents: list[str]) -> None:
-    (chart,) = [one for one in charts(rltune.compare(two_agents)) if one.name == "curves"]
+    (chart,) = [drawn for drawn in charts(rltune.compare(two_agents)) if drawn.name == "curves"]
     ppo, a2c = chart.panels[0].series
     assert ppo.label == "ppo"
     assert list(ppo.x) == [1000.0 * k for k in range(1, 11)]
@@ -365,7 +369,7 @@ def test_a_mistake_is_one_sentence(
     empty = RunDir.create(tmp_path / "other" / "empty", {"agent": "ppo", "env": "x"}, kind="train")
     (tmp_path / "bare").mkdir()
     places = {"tmp": tmp_path / "bare", "run": run, "empty": empty.path, "search": search}
-    assert main(["compare", *(one.format(**places) for one in argv)]) == 2
+    assert main(["compare", *(argument.format(**places) for argument in argv)]) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.strip().splitlines()) == 1

@@ -79,7 +79,7 @@ def test_folders_of_rl_zoo3_are_seeds_of_one_entry(tmp_path: Path) -> None:
     found = rltune.compare(tmp_path / "logs")
     (row,) = found.environments[0].rows
     assert row.label == "sb3 ppo"
-    assert [one.seed for one in row.entry.trainings] == list(range(41, 52))
+    assert [training.seed for training in row.entry.trainings] == list(range(41, 52))
     assert row.scores == pytest.approx([0.9 * (400 + number) for number in range(1, 12)])
     assert found.environments[0].env == "CartPole-v1"
     # 8,000 env_steps of episodes have ended; what is missing to 10,000 may be under way.
@@ -117,7 +117,7 @@ def test_names_of_the_users_own_are_trainings_of_their_own(tmp_path: Path) -> No
     for seed in range(3):
         write_monitor(tmp_path / f"seed{seed}.monitor.csv", [(seed, 10, 1.0)])
     trainings = read_logs(tmp_path)
-    assert [one.name for one in trainings] == ["seed0", "seed1", "seed2"]
+    assert [training.name for training in trainings] == ["seed0", "seed1", "seed2"]
     assert len(rltune.compare(tmp_path).environments[0].rows[0].scores) == 3
 
 

@@ -32,7 +32,7 @@ class Agent:
 
 
 class Handle:
-    """What a worker has of the actor."""
+    """The actor as a worker holds it."""
 
     def __init__(self, run: str) -> None:
         self.server = CheckpointServer(run)

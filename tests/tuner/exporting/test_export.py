@@ -1,4 +1,4 @@
-"""What `rltune export` prints: the command, YAML and JSON, CleanRL's words, and its errors."""
+"""The output of `rltune export`: the command, YAML and JSON, CleanRL's words, and its errors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_command_repeats_a_trial_that_was_not_tested(run: Path, tmp_path: Pa
     loser = int(rltune.open(run).trials()["objective"].idxmin())
     answer = rltune.open(run).answer
     assert answer is not None
-    tested = [one["trial"] for one in answer["ranking"]]
+    tested = [ranked["trial"] for ranked in answer["ranking"]]
     text = rltune.export(run, trial=loser)
     assert ("not tested" in text) == (loser not in tested)
     assert "--target-reward 400.0" in text

@@ -75,7 +75,7 @@ def learners(agent: Agent) -> dict[str, Any]:
 
 
 def networks(model: Any, agent: Agent) -> list[tuple[nn.Module, nn.Module]]:
-    """Return what belongs together: SB3's network and ours."""
+    """Return pairs of SB3's network and ours."""
     nets: Any = agent.algorithm.nets  # type: ignore[attr-defined]
     if agent.algorithm_spec == "dqn":
         return [(model.q_net, nets)]
@@ -125,10 +125,10 @@ def check_same(model: Any, agent: Agent, config: dict[str, Any]) -> None:
 
 def check_beginning(ours: list[torch.Tensor], theirs: list[torch.Tensor], rule: str) -> None:
     """Both begin by the same rule: orthogonal weights have one singular value, their gain."""
-    sizes = [sorted(float(one.norm()) for one in some) for some in (ours, theirs)]
+    sizes = [sorted(float(entry.norm()) for entry in some) for some in (ours, theirs)]
     if rule == "orthogonal":
-        for one in (*ours, *theirs):
-            values = torch.linalg.svdvals(one)
+        for weight in (*ours, *theirs):
+            values = torch.linalg.svdvals(weight)
             assert values.max() == pytest.approx(float(values.min()), rel=1e-4)
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-4 if rule == "orthogonal" else 0.35)
 
@@ -345,7 +345,9 @@ def other(parameter: Hyperparameter) -> Any:
     if parameter.type == "ints":
         return [7]
     if parameter.choices:
-        return next(one for one in parameter.choices if one not in (parameter.default, "mlp"))
+        return next(
+            choice for choice in parameter.choices if choice not in (parameter.default, "mlp")
+        )
     if parameter.type == "str":
         return TEXTS.get(parameter.name, "[dense]\nunits=4\n")
     return 3 if parameter.type == "int" else 0.77

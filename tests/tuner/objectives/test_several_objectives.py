@@ -94,7 +94,7 @@ def test_a_search_finds_the_front_and_tests_it(
     assert main(["show", str(result.path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["best_trial"] == front["trial"][0]
-    assert [one["on_front"] for one in shown["front"]["members"]] == [True, True, False, True]
+    assert [member["on_front"] for member in shown["front"]["members"]] == [True, True, False, True]
 
     text = rltune.export(result.path)
     assert f"trial {front['trial'][0]}, on the front of the search 'run'" in text
@@ -238,7 +238,7 @@ def test_samplers_learn_from_every_kind_of_trial(tmp_path: Path, sampler: str) -
         study.close()
     assert again == expected
     records = whole.trials()
-    assert [one.values for one in reopened("again.db").trials()] == [r.values for r in records]
+    assert [trial.values for trial in reopened("again.db").trials()] == [r.values for r in records]
     assert records[2].intermediate == {1: records[2].config["quality"] / 2, 2: records[2].value}
     assert records[1].values == (records[1].intermediate[1], *records[1].other_intermediate[1])
     assert records[3].values is None
@@ -257,7 +257,7 @@ def test_tpe_goes_where_the_front_is(tmp_path: Path) -> None:
     assert sum(wastes[-20:]) < 0.6 * sum(wastes[:8]) * 20 / 8  # waste is on no front
     best = study.incumbent()
     assert best is not None
-    assert best.value == max(one.value or 0 for one in study.trials())
+    assert best.value == max(trial.value or 0 for trial in study.trials())
 
 
 def test_the_sampler_is_named_that_can_not() -> None:

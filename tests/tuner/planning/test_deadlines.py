@@ -1,4 +1,4 @@
-"""When a search with a time limit gives way to the tournament, and when there is none."""
+"""Deadlines: the time at which a search gives way to the tournament, or has none."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ def test_what_is_said() -> None:
     assert explained(3_000, None, usual, usual) == ""
     assert explained(100_000, 999, usual, usual) == ""
     dear = explained(3_000, 999, usual, usual)
-    assert dear.startswith("evaluations take up to 199,800 env_steps beside 3,000 of training")
+    assert dear.startswith("evaluations take up to 199,800 env steps beside 3,000 of training")
     fewer = explained(3_000, 999, affordable(3_000, 999, *usual), usual)
-    assert fewer.startswith("evaluated 3 times on 3 episodes, up to 8,991 env_steps beside 3,000")
+    assert fewer.startswith("evaluated 3 times on 3 episodes, up to 8,991 env steps beside 3,000")
 
 
 def test_the_longest_episode() -> None:
@@ -50,12 +50,12 @@ def test_a_search_and_a_training_say_it(
     flags = ["run", "sac", "--env", "MountainCarContinuous-v0", "--budget", "3000", "--dry-run"]
     assert main(flags) == 0
     told = capsys.readouterr()
-    assert "evaluated 3 times on 3 episodes, up to 8,991 env_steps beside 3,000" in told.err
-    assert "3 greedy episodes every 1,000 env_steps" in told.out
+    assert "evaluated 3 times on 3 episodes, up to 8,991 env steps beside 3,000" in told.err
+    assert "3 greedy episodes every 1,000 env steps" in told.out
     assert main([*flags, "--evaluations", "20"]) == 0
     told = capsys.readouterr()
-    assert "evaluations take up to 199,800 env_steps beside 3,000" in told.err
-    assert "10 greedy episodes every 150 env_steps" in told.out
+    assert "evaluations take up to 199,800 env steps beside 3,000" in told.err
+    assert "10 greedy episodes every 150 env steps" in told.out
     population = rltune.Search(
         "ppo", "Acrobot-v1", budget=9_000, scheduler="pbt", trials=4, storage_path=tmp_path
     )

@@ -114,7 +114,7 @@ def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
     assert play(scheduler="none", tournament=False)[0] == 9 * 900
     stopped = play(trials=60, tournament=False)[0] / (60 * 900)
     assert 0.2 < stopped < 0.7  # ASHA's survivors
-    # A full trial takes 9 s: after the fifth of nine parts, 5 s are used up.
+    # A whole budget takes 9 s: after the fifth of nine parts, 5 s are used up.
     unjudged = {"min_population": 1000, "seconds": 5}
     cut = play(trials=60, tournament=False, scheduler_options=unjudged)[0]
     assert cut == 60 * 500
@@ -130,7 +130,7 @@ def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     plan = [*ARGV, "--trials", "12", "--seconds", "1", "--concurrency", "1"]
     assert main([*plan, "--price-per-hour", "36"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("toy:ToyAgent on toy:ToyEnv: 12 trials of up to 900 env_steps")
+    assert lines[0].startswith("toy:ToyAgent on toy:ToyEnv: 12 trials of up to 900 env steps")
     assert any(line.split()[0] == "checkpoints" for line in lines if line.strip())
     (money,) = (line for line in lines if line.strip().startswith("money"))
     assert float(money.split()[1]) > 0

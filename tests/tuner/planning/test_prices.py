@@ -69,7 +69,7 @@ def test_a_study_proposes_what_there_is_time_for(tmp_path: Path) -> None:
     assert first is not None
     assert first.config == DEFAULT.config  # a start always runs
     found = [study.ask(lambda config: prices.affordable(config, 5.0)) for _ in range(5)]
-    assert all(one is not None and one.config["n_epochs"] <= 6 for one in found)
+    assert all(entry is not None and entry.config["n_epochs"] <= 6 for entry in found)
     assert prices.refused > 0
     assert len(study.trials()) == 6  # what was refused left no trace
 

@@ -309,8 +309,8 @@ def test_no_text_of_a_picture_lies_on_another(
             drawn[chart.name] = texts_of(chart._drawn(Figure()))
     assert {"contour", "rank", "parallel", "stopping", "timeline"} <= set(drawn)
     for name, texts in drawn.items():
-        for (one, text), (other, beside) in itertools.combinations(texts, 2):
-            assert not one.overlaps(other), f"{name}: {text!r} on {beside!r}"
+        for (this, text), (other, beside) in itertools.combinations(texts, 2):
+            assert not this.overlaps(other), f"{name}: {text!r} on {beside!r}"
 
 
 def texts_of(figure: Any) -> list[tuple[Any, str]]:
@@ -319,24 +319,27 @@ def texts_of(figure: Any) -> list[tuple[Any, str]]:
 
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    texts = [figure._suptitle, *(text for one in figure.legends for text in one.get_texts())]
+    texts = [figure._suptitle, *(text for legend in figure.legends for text in legend.get_texts())]
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
             ticks = axis.get_major_ticks() if axes.get_visible() else []
-            texts += [one.label1 for one in ticks if low <= one.get_loc() <= high]
-    shown = [one for one in texts if one.get_visible() and one.get_text().strip()]
-    upright = [one for one in shown if not one.get_rotation() % 90]
+            texts += [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
+    shown = [entry for entry in texts if entry.get_visible() and entry.get_text().strip()]
+    upright = [shown_text for shown_text in shown if not shown_text.get_rotation() % 90]
     renderer = canvas.get_renderer()
-    return [(one.get_window_extent(renderer).shrunk(0.97, 0.9), one.get_text()) for one in upright]
+    return [
+        (upright_text.get_window_extent(renderer).shrunk(0.97, 0.9), upright_text.get_text())
+        for upright_text in upright
+    ]
 
 
 def test_marks_that_are_close_are_below_each_other() -> None:
     marks = [(100, "3 stopped"), (120, "12 stopped"), (500, "2 stopped"), (510, "4 stopped")]
     panel = Panel("", "", [Series("line", [0, 1000], [0, 1])], marks=marks)
     layout = Chart("one", "", "", [panel]).plotly()["layout"]
-    assert [one.get("yshift") for one in layout["annotations"]] == [0, -12, 0, -12]
+    assert [annotation.get("yshift") for annotation in layout["annotations"]] == [0, -12, 0, -12]
 
 
 def test_bars_do_not_bear_their_hover_texts(tmp_path: Path) -> None:

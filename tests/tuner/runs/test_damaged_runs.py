@@ -49,7 +49,7 @@ WRONG = (None, -1, 1e308, float("nan"), "x\x1b[31m", [1, [2]], {"a": {"b": 1}}, 
 
 
 def contents(file: Path, rng: random.Random) -> Iterator[bytes | str]:
-    """Yield what may stand there instead; "gone" and "folder" mean that."""
+    """Yield damaged contents to stand there instead; "gone" and "folder" mean that."""
     whole = file.read_bytes()
     yield from (b"", whole[: len(whole) // 2], whole[:-1], rng.randbytes(200), "gone", "folder")
     for flips in (1, 1, 4, 40):
@@ -68,7 +68,9 @@ def wrong_values(content: bytes) -> Iterator[bytes]:
     """Yield the file with one of its values gone, or of another kind."""
     data = yaml.safe_load(content)
     places = [(data, key) for key in data]
-    places += [(one, key) for one in list(data.values()) if isinstance(one, dict) for key in one]
+    places += [
+        (value, key) for value in list(data.values()) if isinstance(value, dict) for key in value
+    ]
     for inside, key in places:
         before = inside.pop(key)
         yield yaml.safe_dump(data).encode()

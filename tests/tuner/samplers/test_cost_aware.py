@@ -50,7 +50,7 @@ def search(path: Path, trials: int, price: Any, **options: Any) -> list[dict[str
 def test_what_is_as_good_is_had_cheaply(tmp_path: Path) -> None:
     dear = search(tmp_path / "a.db", 24, lambda config: 1.0 * config["n_epochs"])
     same = search(tmp_path / "b.db", 24, lambda config: 1.0)
-    epochs = [statistics.mean(c["n_epochs"] for c in one[8:]) for one in (dear, same)]
+    epochs = [statistics.mean(c["n_epochs"] for c in entry[8:]) for entry in (dear, same)]
     assert epochs[0] < 0.6 * epochs[1], epochs
     assert statistics.mean(value(config) for config in dear[-8:]) > -0.6  # random: about -1.5
 
@@ -83,10 +83,10 @@ def test_trials_that_were_stopped_and_that_failed_teach(tmp_path: Path) -> None:
 
 def test_the_front_has_the_best_of_every_price(tmp_path: Path) -> None:
     study = open_study(tmp_path / "a.db", SPACE, sampler="random")
-    for one in (5.0, 9.0, 9.0, 1.0, 7.0):
+    for price in (5.0, 9.0, 9.0, 1.0, 7.0):
         trial = study.ask()
         assert trial is not None
-        study.tell(trial.number, "COMPLETE", one)
+        study.tell(trial.number, "COMPLETE", price)
     trials = study._database.trials
     front = _front(trials, 1.0, np.array([1.0, 4.0, 3.0, 2.0, 2.0]))
     assert [trial.number for trial in front] == [2, 4, 0]

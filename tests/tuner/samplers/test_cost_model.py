@@ -1,4 +1,4 @@
-"""What a configuration costs."""
+"""The cost model: the seconds of a configuration."""
 
 from __future__ import annotations
 

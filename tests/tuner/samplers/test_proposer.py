@@ -385,7 +385,7 @@ def test_tpe_tells_budgets_apart_and_learns_from_all_of_them(tmp_path):
                 study.tell(trial.number, "PRUNED")
         return statistics.mean(study.ask().config["x0"] for _ in range(20))
 
-    # At a low budget x0 = 1 looks best, with values that no full trial reaches; at the full one 0.
+    # At a low budget x0 = 1 looks best, with values that none reaches at the whole one; there 0.
     assert proposals("a.db", lambda x: 9 + x, lambda x: -x) < 0.4
     # Where no trial ran longer, the low budget teaches.
     assert proposals("b.db", lambda x: 9 + x, None) > 0.6

@@ -1,4 +1,4 @@
-"""What a search takes from earlier ones, and how soon it stops to believe them."""
+"""Warm starts: the use of earlier searches, and how soon they stop counting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hill(config: dict[str, Any]) -> float:
 def earlier(sign: float = 1, n: int = 30, name: str = "earlier") -> Earlier:
     rng = np.random.default_rng(5)
     values = tuple(SPACE.sample(rng) for _ in range(n))
-    return Earlier(name, values, tuple(ranks([sign * hill(one) for one in values])))
+    return Earlier(name, values, tuple(ranks([sign * hill(value) for value in values])))
 
 
 def trusts(study: SearchStudy) -> list[float]:
@@ -99,7 +99,7 @@ def test_a_search_that_misleads_changes_nothing(sampler: str, tmp_path: Path) ->
 def test_proposals_are_apart(tmp_path: Path) -> None:
     base = {"x": 0.8, "y": 1e-3, "kind": "a"}
     values = (*({**base, "x": 0.8 + i / 1000} for i in range(20)), {**base, "x": 0.2})
-    source = Earlier("one", values, tuple(ranks([hill(one) for one in values])))
+    source = Earlier("one", values, tuple(ranks([hill(value) for value in values])))
     proposer = Proposer(SPACE, "random", {}, 0, "maximize", [source])
     assert proposer._warm_start is not None
     start = [StartConfig("start:0", values[0])]

@@ -54,11 +54,11 @@ def test_equal_values_do_not_let_everybody_through():
 def test_of_equal_values_the_higher_training_return_goes_on():
     asha = ASHA([10, 100])
     returns = [-500.0, -480.0, None, -490.0, -470.0, -499.0, -460.0]
-    verdicts = [asha.decide(n, 10, -500.0, training=one) for n, one in enumerate(returns)]
+    verdicts = [asha.decide(n, 10, -500.0, training=value) for n, value in enumerate(returns)]
     assert verdicts == ["continue"] * 5 + ["stop", "continue"]
     assert asha.reason(5).endswith("-500 like the best third of 6, decided by training return")
     restored = ASHA([10, 100])
-    known = {n: {10: one} for n, one in enumerate(returns) if one is not None}
+    known = {n: {10: entry} for n, entry in enumerate(returns) if entry is not None}
     restored.restore({n: {10: -500.0} for n in range(7)}, training=known)
     assert restored.decide(7, 10, -500.0, training=-485.0) == "stop"
     assert restored.decide(8, 10, -500.0, training=-465.0) == "continue"

@@ -203,8 +203,8 @@ def test_the_command_line_takes_them(capsys: pytest.CaptureFixture[str]) -> None
     line += ["--budget", "900", "--scheduler", "pb2"]
     assert main([*line, "--scheduler-options", "{population_size: 5, interval: 300}"]) == 0
     out = capsys.readouterr().out
-    assert "5 trials of 900 env_steps" in out
-    assert "scheduler pb2 at 300, 600 env_steps" in out
+    assert "5 trials of 900 env steps" in out
+    assert "scheduler pb2 at 300, 600 env steps" in out
     assert main([*line, "--trials", "4", "--scheduler-options", "{population_size: 5}"]) == 2
     assert "leave one out" in capsys.readouterr().err
     assert main(line) == 0
@@ -454,5 +454,7 @@ def test_an_answer_keeps_its_schedule(whole: Serial) -> None:
 
     answer = build_answer(whole.driver.retesting.tournament().results())
     again = Answer.from_dict(answer.to_dict())
-    assert [one.changes for one in again.ranking] == [one.changes for one in answer.ranking]
-    assert any(one.changes for one in again.ranking)
+    assert [ranked.changes for ranked in again.ranking] == [
+        entry.changes for entry in answer.ranking
+    ]
+    assert any(each.changes for each in again.ranking)

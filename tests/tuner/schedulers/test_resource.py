@@ -25,12 +25,12 @@ SPACE: dict[str, Any] = {
 
 
 def test_a_trial_is_as_far_as_its_seconds_are() -> None:
-    clock = Resource(900, 10.0)
-    clock.note(0, 0, 100, 5.0)
-    assert clock.at(0, 100) == 450
-    clock.note(0, 1, 100, 7.0)
-    assert clock.at(0, 100) == 540  # the mean of its seeds
-    assert clock.reports({0: {100: 1.5}, 1: {100: 2.5}}) == {0: {540: 1.5}, 1: {100: 2.5}}
+    resource = Resource(900, 10.0)
+    resource.note(0, 0, 100, 5.0)
+    assert resource.at(0, 100) == 450
+    resource.note(0, 1, 100, 7.0)
+    assert resource.at(0, 100) == 540  # the mean of its seeds
+    assert resource.reports({0: {100: 1.5}, 1: {100: 2.5}}) == {0: {540: 1.5}, 1: {100: 2.5}}
     plain = Resource(900)
     plain.note(0, 0, 100, 5.0)
     assert plain.at(0, 100) == 100
@@ -66,11 +66,11 @@ def test_a_rung_says_after_how_many_seconds_it_compares() -> None:
 
 
 def test_only_the_seeds_that_it_is_judged_on_count() -> None:
-    clock = Resource(900, 9.0, make_plan("racing", range(100, 901, 100), [100, 300, 900]))
+    resource = Resource(900, 9.0, make_plan("racing", range(100, 901, 100), [100, 300, 900]))
     for seed, seconds in enumerate([1.0, 3.0, 8.0]):
         for point in (100, 300):
-            clock.note(0, seed, point, seconds)
-    assert (clock.at(0, 100), clock.at(0, 300)) == (100, 200)
+            resource.note(0, seed, point, seconds)
+    assert (resource.at(0, 100), resource.at(0, 300)) == (100, 200)
 
 
 @pytest.mark.parametrize("seeds", [1, "racing"])
@@ -98,8 +98,8 @@ def test_a_search_replays_and_goes_on_as_it_was_judged(
     spec = SearchSpec.from_dict(run.spec)
     study = open_study(result.path / "study.db", rltune.Space.from_dict(spec.space))
     restored = make_scheduler(spec.scheduler, spec.budget, spec.scheduler_options)
-    clock = Resource.of(spec, read_history=run.history)
-    restored.restore(clock.reports(study.reports()), study.stopped())
+    resource = Resource.of(spec, read_history=run.history)
+    restored.restore(resource.reports(study.reports()), study.stopped())
     assert tuple(restored.table()) == again.rungs
 
     stopped = trials[trials["state"] == "PRUNED"]

@@ -117,7 +117,7 @@ def test_the_page_of_a_trial_tells_everything_that_is_known():
     lines = drawn(shown)
     page = "\n".join(lines)
     assert "trial 0" in lines[0]
-    assert "10,000 of 50,000 env-steps" in lines[2]
+    assert "10,000 of 50,000 env steps" in lines[2]
     assert "about 1:20 left" in lines[2]  # 40,000 at 500 a second
     assert re.search(r"5,556 +98.1 +2 of 7 +goes on from 76.5", page)
     assert "learning_rate  0.001" in page
@@ -143,7 +143,7 @@ def test_the_page_of_a_trial_tells_rungs_in_seconds():
     shown.press("j")
     shown.press("enter")
     page = "\n".join(drawn(shown))
-    assert re.search(r"30 s +110.0 +1 of 6 +no one stopped", page)
+    assert re.search(r"30 s +110.0 +1 of 6 +none stopped", page)
     assert "16,667" not in page  # which is no place on a curve over env_steps
     assert "50,000" in page
 
@@ -187,7 +187,7 @@ def test_enter_opens_the_selected_trial_also_when_it_has_dropped_off_the_list():
     shown.press("enter")
     page = drawn(shown)
     assert "trial 0" in page[0]
-    assert "stopped at rung 5,556: 12 < 98" in page[2]
+    assert "stopped early at rung 5,556: 12 < 98" in page[2]
 
 
 def test_only_what_runs_is_offered_to_be_stopped():
@@ -219,7 +219,7 @@ def test_reasons_and_notes_are_told_to_their_end(width):
     shown.press("j")
     assert cursor(shown, width=width, height=60) == "7"
     shown.press("enter")
-    assert f"stopped {reason}" in said()
+    assert f"stopped early {reason}" in said()
 
 
 def test_a_stop_is_confirmed_and_only_then_asked_for():
@@ -291,8 +291,8 @@ def test_a_curve_has_its_values_in_their_places():
 
 def test_the_best_value_so_far_holds_until_there_is_a_better_one():
     held = steps([4.0, 5.0], [1.0, 2.0], 0.0, 10.0, 5)
-    assert [str(one) for one in held] == ["nan", "1.0", "2.0", "2.0", "2.0"]
-    assert [str(one) for one in steps([], [], 0.0, 10.0, 2)] == ["nan", "nan"]
+    assert [str(step) for step in held] == ["nan", "1.0", "2.0", "2.0", "2.0"]
+    assert [str(entry) for entry in steps([], [], 0.0, 10.0, 2)] == ["nan", "nan"]
 
 
 def test_places_are_those_of_the_moment_of_the_decision():
@@ -303,7 +303,7 @@ def test_places_are_those_of_the_moment_of_the_decision():
         assert view.judged(trial, scheduler.places(trial))
         assert not view.judged(trial, scheduler.places(trial))
     places = [view.running[trial, 0].places[100] for trial in range(3)]
-    assert [(one.rank, one.entered, one.cutoff) for one in places] == [
+    assert [(place.rank, place.entered, place.cutoff) for place in places] == [
         *((1, 1, None), (1, 2, 30.0), (2, 3, 30.0)),
     ]
     assert scheduler.places(0)[0].rank == 3  # by now

@@ -44,7 +44,7 @@ def busy_view(running=2, **more):
     view.trial_started(12)
     view.trial_ended(12, "COMPLETE", "", 480.0)
     view.trial_started(9)
-    view.trial_ended(9, "FAIL", "non-finite policy_loss\nat 12,288 env-steps")
+    view.trial_ended(9, "FAIL", "non-finite policy_loss\nat 12,288 env_steps")
     view.message("trial 12: worker died; trying again")
     return view
 
@@ -67,7 +67,7 @@ def test_a_reader_finds_everything_in_80_by_24():
     assert "12:31 elapsed" in lines[2]
     assert "left" in lines[2]
     assert "limit 2:00:00" in lines[2]
-    assert line(lines, "Trials") == "Trials 2 running 5 finished 6 stopped 1 failed 26 to go"
+    assert line(lines, "Trials") == "Trials 2 running 5 finished 6 stopped early 1 failed 26 to go"
     assert "20,000 in all" in line(lines, "Speed")
     assert line(lines, "Best") == "Best 498.2 trial 7 on its tuning seed"
     assert "learning_rate 0.001032   gamma 0.99973   n_steps 32" in "\n".join(lines)
@@ -78,7 +78,7 @@ def test_a_reader_finds_everything_in_80_by_24():
     rungs = [text.split() for text in lines if "5,556" in text or "16,667" in text]
     assert rungs[0] == ["5,556", "13", "5", "98.1", "━━━━━╌╌╌"]
     assert rungs[1] == ["16,667", "6", "1", "any", "━━━╌", "←", "20,", "21"]
-    assert line(lines, "Failed") == "Failed trial 9 non-finite policy_loss at 12,288 env-steps"
+    assert line(lines, "Failed") == "Failed trial 9 non-finite policy_loss at 12,288 env_steps"
 
 
 def test_rungs_in_seconds_say_so():
@@ -224,12 +224,12 @@ def test_plain_lines_where_there_is_no_terminal():
         view.trial_ended(3, "FAIL", "worker killed")
         view.message("trial 4: trying again")
     assert [re.sub(r"^\[0:00\] ", "", text) for text in out.lines()] == [
-        "ppo-CartPole-v1-1121: ppo on CartPole-v1, 40 trials, 50,000 env-steps a trial, "
+        "ppo-CartPole-v1-1121: ppo on CartPole-v1, 40 trials, 50,000 env steps a trial, "
         "limit 2:00:00",
-        "trial 1 finished with 480.0 (50,000 env-steps, 0:00)",
+        "trial 1 finished with 480.0 (50,000 env steps, 0:00)",
         "trial 1 is the best so far with 480.0",
-        "trial 2 stopped at rung 5,556: 20 < 98 (0 env-steps, 0:00)",
-        "trial 3 failed, worker killed (0 env-steps, 0:00)",
+        "trial 2 stopped at rung 5,556: 20 < 98 (0 env steps, 0:00)",
+        "trial 3 failed, worker killed (0 env steps, 0:00)",
         "trial 4: trying again",
     ]
     assert "\x1b" not in out.getvalue()

@@ -1,4 +1,4 @@
-"""What a search hands to its driver is what a resume reads from run.yaml."""
+"""Assembly: a search gives its driver the same as a resume reads from run.yaml."""
 
 from __future__ import annotations
 

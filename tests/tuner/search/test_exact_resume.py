@@ -43,7 +43,7 @@ TIMES = [
 
 
 class Killed(BaseException):
-    """What takes the place of SIGKILL."""
+    """The stand-in for SIGKILL."""
 
 
 class Death:

@@ -40,7 +40,7 @@ def result(value, iteration):
 
 
 def run_stock(search, trial_id, value, iteration):
-    """What Tune tells its searcher when the scheduler stops a trial, or when it ends."""
+    """Tune's message to its searcher when the scheduler stops a trial, or when it ends."""
     search.suggest(trial_id)
     search.on_trial_result(trial_id, result(value, iteration))
     search.on_trial_complete(trial_id, result(value, iteration))
@@ -141,7 +141,7 @@ def test_3_asha_stops_nan_and_survives_a_missing_value():
 
 
 def snapshot_of(controller_class, **attributes):
-    """What Tune saves of its controller, without a cluster: what it drops only has to be there."""
+    """The state that Tune saves of its controller, without a cluster; dropped keys exist, too."""
     controller = object.__new__(controller_class)
     controller.__dict__.update(attributes)
     for _ in range(100):

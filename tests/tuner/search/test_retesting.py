@@ -1,4 +1,4 @@
-"""Which finalists are trained again when time is short."""
+"""Finalists that are trained again when time is short."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
     check_history(result.history())
     assert result.answer is not None
     winner = next(
-        one for one in result.answer["ranking"] if one["trial"] == result.answer["winner"]
+        ranked for ranked in result.answer["ranking"] if ranked["trial"] == result.answer["winner"]
     )
     assert winner["changes"]
     assert "on the way" in " ".join(result.answer["sentences"])
@@ -253,7 +253,7 @@ def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
     assert set(again["rate"].dropna()) == set(tested["rate"].dropna())
 
     # Each member has one run, whatever it took over, with the values that it ended with.
-    runs = {name: one for name, one in offline_runs(result.path).items() if "seed" not in name}
+    runs = {name: entry for name, entry in offline_runs(result.path).items() if "seed" not in name}
     assert len(runs) == 6
     for trial, rows in result.history().query("role == 'tune'").groupby("trial"):
         run = runs[f"trial-{trial}"]

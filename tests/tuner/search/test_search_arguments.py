@@ -1,4 +1,4 @@
-"""What Python hands to `rltune.Search` is checked before anything is done with it."""
+"""Arguments of `rltune.Search` are checked before anything is done with them."""
 
 from __future__ import annotations
 

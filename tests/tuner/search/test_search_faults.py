@@ -150,7 +150,7 @@ def test_a_worker_that_hangs_does_not_hold_up_the_time_limit(tmp_path: Path) -> 
 def test_a_lost_cluster_is_a_sentence(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the head's control process dies, Ray aborts the driver, or raises something first."""
+    """Ray aborts the driver, or raises first, after the head's control process has died."""
 
     def lost_there(caller: Any) -> None:
         raise AuthenticationError("WrongClusterID: the head has restarted. Ensure that ...")

@@ -1,4 +1,4 @@
-"""Which space a search has, and that what it fixes holds for every configuration."""
+"""The search's choice of space; what it fixes holds for every configuration."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ BAD = [9.0, 10.0, 8.0]
 
 
 def judged(rows: list[dict[str, Any]], returns: list[float] = BAD, trial: int = 0) -> Stop | None:
-    """Return what becomes of a trial with these rows."""
+    """Return the verdict on a trial with these rows."""
     health = Health(BUDGET, CARTPOLE)
-    for i, one in enumerate(rows):
-        stop = health.judge((trial, 0), one, BEGINNING + returns if i == 0 else returns)
+    for i, row in enumerate(rows):
+        stop = health.judge((trial, 0), row, BEGINNING + returns if i == 0 else returns)
         if stop:
             return stop
     return None
@@ -106,7 +106,7 @@ def test_a_dead_value_function() -> None:
 def test_where_all_returns_are_equal_there_is_nothing_to_explain() -> None:
     rows = [row(i, -500.0, explained_variance=-2.0, entropy=1.0) for i in range(1, 10)]
     health = Health(BUDGET, CARTPOLE)
-    assert not any(health.judge((0, 0), one, [-500.0] * 5) for one in rows)
+    assert not any(health.judge((0, 0), result, [-500.0] * 5) for result in rows)
 
 
 def test_a_frozen_return() -> None:
@@ -120,7 +120,7 @@ def test_a_frozen_return() -> None:
 def test_a_floor_where_the_trial_began_may_wait_for_its_first_reward(floor: float) -> None:
     rows = [row(i, floor, entropy=1.0) for i in range(1, 10)]
     health = Health(BUDGET, CARTPOLE)
-    assert not any(health.judge((0, 0), one, [floor] * 5) for one in rows)
+    assert not any(health.judge((0, 0), result, [floor] * 5) for result in rows)
 
 
 def test_before_the_first_update_nothing_is_judged() -> None:
@@ -131,8 +131,8 @@ def test_before_the_first_update_nothing_is_judged() -> None:
 
 def test_rows_between_the_updates_of_long_rollouts_are_no_signs() -> None:
     rows = [row(i, noisy(i), **({"entropy": 0.001} if i % 2 else {})) for i in range(1, 10)]
-    for one in rows[1::2]:
-        del one["learning_rate"]
+    for result in rows[1::2]:
+        del result["learning_rate"]
     stop = judged(rows)
     assert stop is not None
     assert stop.reason.startswith("entropy collapse")
@@ -144,7 +144,7 @@ def test_a_trial_without_a_finished_episode_is_not_judged() -> None:
 
 
 def throughput(own: float, other: float, node: str = "a") -> Stop | None:
-    """Return what becomes of a trial that gets slow, beside another one."""
+    """Return the verdict on a trial that gets slow beside another one."""
     health = Health(100_000, CARTPOLE)
     time = 0.0
     for i in range(1, 16):
@@ -218,8 +218,8 @@ def test_trials_are_not_blamed_for_what_other_programs_take() -> None:
 def test_a_retry_undoes_the_rows_after_its_checkpoint() -> None:
     rows = [row(i, noisy(i), entropy=0.001) for i in (1, 2)]
     health = Health(BUDGET, CARTPOLE)
-    for one in [rows[0], rows[1], rows[1], rows[0], rows[1], rows[1]]:
-        assert health.judge((0, 0), one, BEGINNING) is None
+    for result in [rows[0], rows[1], rows[1], rows[0], rows[1], rows[1]]:
+        assert health.judge((0, 0), result, BEGINNING) is None
 
 
 def test_a_resumed_search_decides_as_the_killed_one(tmp_path: Path) -> None:
@@ -231,18 +231,18 @@ def test_a_resumed_search_decides_as_the_killed_one(tmp_path: Path) -> None:
         writer = HistoryWriter(folder)
         for trial, role in ((0, "tune"), (1, "tune"), (0, "test")):
             seed = 100 if role == "test" else 0
-            for i, one in enumerate(rows[:cut]):
+            for i, result in enumerate(rows[:cut]):
                 returns = (BEGINNING if i == 0 else []) + BAD
                 about = {"trial": trial, "seed": seed, "role": role}
                 episodes = [{"env_steps": i, "episode_return": r, "length": 9} for r in returns]
-                writer.append({**about, **one}, episodes)
+                writer.append({**about, **result}, episodes)
         resumed = Health(BUDGET, CARTPOLE)
         resumed.restore(read_history(folder), read_episodes(folder), [0])
         writer.close()
         assert list(resumed.trials) == [(0, 0)]
         # The worker repeats the last row of its checkpoint.
-        stops = [resumed.judge((0, 0), one, BAD if i else BEGINNING + BAD)
-                 for i, one in list(enumerate(rows))[cut - 1 :]]  # fmt: skip
+        stops = [resumed.judge((0, 0), entry, BAD if i else BEGINNING + BAD)
+                 for i, entry in list(enumerate(rows))[cut - 1 :]]  # fmt: skip
         assert next(stop for stop in stops if stop) == expected
 
 
@@ -272,7 +272,7 @@ def test_recorded_trainings(training: dict[str, Any]) -> None:
     env = gymnasium.make(training["env"])
     health = Health(training["budget"], least_entropy(env.action_space))
     stop = None
-    for one, returns in zip(training["rows"][:-1], training["returns"][:-1], strict=True):
-        stop = stop or health.judge((0, 0), one, returns)
+    for row, returns in zip(training["rows"][:-1], training["returns"][:-1], strict=True):
+        stop = stop or health.judge((0, 0), row, returns)
     assert (stop.reason.split(":")[0] if stop else "") == training["ends"]
     assert not (stop and training["name"].startswith("zoo"))

@@ -1,4 +1,4 @@
-"""What `rltune space check`, `rltune run` and its `--dry-run` refuse: the same, with its place."""
+"""`rltune space check`, `rltune run` and its `--dry-run` refuse the same, with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds an agent is searched like its hyperparameters."""
+"""The surroundings of an agent are searched like its hyperparameters."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_a_search_trains_what_it_says(path: Path) -> None:
     assert len(done) >= 3
     assert lengths.nunique() > 1
     assert (done["budget_reached"] - lengths).between(0, 1).all()
-    for _, one in done.iterrows():
-        agent = Agent.load(path / "trials" / str(one["trial"]) / "checkpoint.pt")
-        assert agent.env_kwargs["g"] == one["config.env.g"]
+    for _, row in done.iterrows():
+        agent = Agent.load(path / "trials" / str(row["trial"]) / "checkpoint.pt")
+        assert agent.env_kwargs["g"] == row["config.env.g"]
         assert agent.env_kwargs["max_episode_steps"] == 20
-        assert agent.total_timesteps == one["config.total_timesteps"]
+        assert agent.total_timesteps == row["config.total_timesteps"]
         assert agent.evaluate(1).lengths == [20]
         agent.close()
     assert all(fate.same for fate in rltune.replay(path).fates)

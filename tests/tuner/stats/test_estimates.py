@@ -78,7 +78,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says_in_many_experiments(
 
 
 def test_the_plain_percentile_interval_would_be_too_narrow():
-    """Why `bootstrap_interval` is none."""
+    """`bootstrap_interval` is no such interval, and why."""
     draw = WORLDS["success or failure"][0]
     truth, hits = iqm(draw(np.random.default_rng(0), 1_000_000)), 0
     for seed in range(400):

@@ -29,7 +29,7 @@ def test_ranks_are_those_of_the_definition(n_values: int) -> None:
     rng = np.random.default_rng(n_values)
     for _ in range(40):
         points = rng.integers(0, 6, (int(rng.integers(1, 25)), n_values)).astype(float).tolist()
-        minimize = [bool(one) for one in rng.integers(0, 2, n_values)]
+        minimize = [bool(value) for value in rng.integers(0, 2, n_values)]
         expected = naive_ranks(points, minimize)
         assert ranks(points, minimize) == expected
         assert front(points, minimize) == [i for i, rank in enumerate(expected) if rank == 0]

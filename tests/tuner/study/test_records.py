@@ -1,4 +1,4 @@
-"""Which of two trials is better: the sort keys that everything uses."""
+"""The order of trials: the sort keys that everything uses."""
 
 from __future__ import annotations
 

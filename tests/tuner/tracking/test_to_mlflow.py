@@ -44,7 +44,9 @@ def test_mlflow_has_a_run_for_the_search_and_its_trials_below(
     assert trial.data.params["learning_rate"] == "0.001"
     assert trial.data.tags["hash"] == test.data.tags["hash"]
     assert test.data.tags["role"] == "test"
-    assert {one.data.tags.get("mlflow.parentRunId") for one in (trial, test)} == {whole.info.run_id}
+    assert {each.data.tags.get("mlflow.parentRunId") for each in (trial, test)} == {
+        whole.info.run_id
+    }
     points = client.get_metric_history(trial.info.run_id, "return/mean_reward")
     assert [(point.step, point.value) for point in points] == [(100, 10.0), (200, 20.0)]
     points = client.get_metric_history(whole.info.run_id, "search/best")

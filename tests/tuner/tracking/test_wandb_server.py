@@ -1,4 +1,4 @@
-"""What arrives at wandb's server (a stand-in on loopback): at once, or later by `wandb sync`."""
+"""Data arriving at wandb's server (a stand-in on loopback): at once, or later by `wandb sync`."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_nothing_large_is_made_to_act(tmp_path: Path) -> None:
     trained(tmp_path / "agent.pt", "dqn", "CartPole-v1", config).close()
     policy = rltune.load(tmp_path / "agent.pt")
     assert policy.agent.memory is None  # type: ignore[union-attr]
-    assert "dqn on CartPole-v1, 48 env_steps" in repr(policy)
+    assert "dqn on CartPole-v1, 48 env steps" in repr(policy)
 
 
 def test_which_agent_of_a_run(tmp_path: Path) -> None:

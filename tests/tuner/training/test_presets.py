@@ -18,10 +18,10 @@ from rltune.training.presets import presets
 
 SMALL = ("CartPole-v1", "Acrobot-v1")  # for the presets of any environment
 ALL = [
-    (agent, one.name, env)
+    (agent, preset.name, env)
     for agent in BUILTIN
-    for one in presets(agent)
-    for env in one.env or SMALL
+    for preset in presets(agent)
+    for env in preset.env or SMALL
 ]
 # An update of the real sizes takes up to a minute; nothing else is changed.
 QUICK = {
@@ -94,7 +94,7 @@ def test_the_environment_of_a_file_takes_no_start_from_the_others(
 
 
 def test_the_starts_of_an_agents_general_space_are_presets_of_any_environment() -> None:
-    envs = {agent: {one.env for one in presets(agent)} for agent in ("acer", "ppo")}
+    envs = {agent: {preset.env for preset in presets(agent)} for agent in ("acer", "ppo")}
     assert envs["acer"] == {()}
     assert () not in envs["ppo"]  # those of ppo-atari.yaml are for its environment
     assert ("ALE/Pong-v5",) in envs["ppo"]

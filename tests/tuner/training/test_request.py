@@ -16,7 +16,7 @@ from rltune.training.train import TrainResult
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[TrainSpec]:
-    """What would be trained, instead of a training."""
+    """The specification that would be trained, instead of a training."""
     specs: list[TrainSpec] = []
 
     def train(spec: TrainSpec, **_: Any) -> TrainResult:

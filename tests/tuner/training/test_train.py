@@ -136,11 +136,11 @@ def test_a_finished_training_can_be_made_longer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = train(spec(), name="one", storage_path=tmp_path, plain=True)
-    with pytest.raises(UserError, match=r"finished: 320 env_steps .* -n 640"):
+    with pytest.raises(UserError, match=r"finished: 320 env steps .* -n 640"):
         resume_training(done.path)
     capsys.readouterr()
     assert main(["resume", str(done.path)]) == 0  # it may have been killed after its last step
-    assert "is finished: 320 env_steps are done" in capsys.readouterr().out
+    assert "is finished: 320 env steps are done" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"'one' is a training; rltune\.resume_training"):
         rltune.resume(done.path)
     longer = rltune.resume_training(done.path, total_timesteps=480, plain=True)
@@ -381,7 +381,7 @@ def test_a_training_that_is_too_short_for_an_update_is_told(
         config = {"learning_starts": starts, "net_arch": [8]}
         changes = {"agent": "dqn", "config": config, "total_timesteps": 100}
         train(spec(**changes), name=str(starts), storage_path=tmp_path, plain=True)
-        said = "nothing is learned: learning_starts is 100 of 100 env_steps"
+        said = "nothing is learned: learning_starts is 100 of 100 env steps"
         assert (said in capsys.readouterr().err) == (starts == 100)
 
 

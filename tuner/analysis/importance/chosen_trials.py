@@ -62,7 +62,7 @@ class ModelImportance:
     draws: Array
 
 
-class Grid:
+class ModelPoints:
     """Points of the space to ask the model at.
 
     They are the same settings of the other columns at each place of a column, and some points from
@@ -181,7 +181,7 @@ class ChosenTrials:
     def importance(self, i: int) -> ModelImportance:
         """Return a column's importances; shares of all variance, but for PED-ANOVA's."""
         rng = np.random.default_rng([self._seed, i])
-        grid = Grid(self._columns, i, np.random.default_rng([self._seed, i, 1]))
+        grid = ModelPoints(self._columns, i, np.random.default_rng([self._seed, i, 1]))
         without = self._response.fit(self._all, without=i)
         both = without, self._all
         silent = [Process(self._response, scales.with_length(i, NEVER)) for scales in both]
@@ -201,7 +201,7 @@ class ChosenTrials:
         )
         weights = np.exp(logs - logs.max(0))
         weights /= weights.sum(0)
-        points = np.column_stack([grid.x, np.ones(len(grid.x))])  # at the full budget
+        points = np.column_stack([grid.x, np.ones(len(grid.x))])  # at the whole budget
         distances = self._response.between(points, self._response.x)
         own = self._response.between(points, points)
         found = np.zeros((sets.shape[1], 3))

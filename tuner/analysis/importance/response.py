@@ -80,7 +80,7 @@ class Response:
         self._n, self._budgets = len(columns), self.means.shape[1]
         free = np.ones(self._n + 1 + self._budgets + 2, dtype=np.bool_)
         free[self._n] = self._budgets > 1
-        free[-3] = False  # the size at the full budget
+        free[-3] = False  # the size at the whole budget
         free[-2] = self.same.sum() > len(values.y)
         self._free = free
         kinds = [_LENGTH] * (self._n + 1) + [_SIZE] * self._budgets + [_LUCK, _NOISE]
@@ -230,7 +230,7 @@ class Process:
         return np.asarray(drawn * np.sqrt(self.variance(y)))
 
     def among(self, distances: Array) -> Array:
-        """Return the covariance of points at the full budget, (columns + 1, m, m) -> (m, m)."""
+        """Return the covariance of points at the whole budget, (columns + 1, m, m) -> (m, m)."""
         return correlation(distances, self.scales.lengths)
 
     def with_values(self, distances: Array) -> Array:

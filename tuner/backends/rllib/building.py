@@ -58,15 +58,7 @@ def build_algorithm(
         raise UserError(f"{algorithm} learns on the CPU here; leave out --device.")
     if device == "cpu":
         torch.set_num_threads(1)
-    values = config_dict(config)
-    if "grad_clip" in values:
-        values["grad_clip"] = values["grad_clip"] or None
-    if "actor_lr" in values:
-        values["lr"] = None  # RLlib insists on it, and its own default for CQL is a number
-    model, sampler, recorded = (
-        {name: values.pop(name) for name in names if name in values}
-        for names in (MODEL, _SAMPLER, RECORDED)
-    )
+    values, model, sampler, recorded = _sorted_values(config)
     try:
         told = (
             defaults(algorithm_name(algorithm))
@@ -91,3 +83,17 @@ def build_algorithm(
     quiet()  # again: building sets levels of its own
     _learn_in_turn(_learner(built), seed)
     return built
+
+
+def _sorted_values(config: Any) -> tuple[dict[str, Any], ...]:
+    """Return what RLlib takes as settings of training, model, sampler and recorded data."""
+    values = config_dict(config)
+    if "grad_clip" in values:
+        values["grad_clip"] = values["grad_clip"] or None
+    if "actor_lr" in values:
+        values["lr"] = None  # RLlib insists on it, and its own default for CQL is a number
+    others = [
+        {name: values.pop(name) for name in names if name in values}
+        for names in (MODEL, _SAMPLER, RECORDED)
+    ]
+    return values, *others

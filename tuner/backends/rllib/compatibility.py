@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 from rltune.agents.envs.make import make_env
 from rltune.agents.errors import UserError
-from rltune.agents.spaces import Parts
+from rltune.agents.spaces import InputParts
 from rltune.backends.rllib.config import algorithm_name
 
 # For Discrete actions alone; RLlib's own complaint about others is of something else.
@@ -40,7 +40,7 @@ def fitting_spaces(
     sample = make_env(env, env_kwargs=env_kwargs)
     observation, action = sample.observation_space, sample.action_space
     sample.close()  # type: ignore[no-untyped-call]
-    if Parts(observation).has_images:
+    if InputParts(observation).has_images:
         raise UserError(
             f"{algorithm} sees only vectors here, and {env!r} gives images; "
             "use one of rltune's own agents, such as ppo."

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 Array = NDArray[Any]
-# RLlib's names (its `SCHEMA`): a row per step, in the order of time.
+# RLlib's names (its ``SCHEMA``): a row per step, in the order of time.
 COLUMNS = ("obs", "actions", "rewards", "new_obs", "terminateds", "truncateds")
 UPDATES = 2  # of an RLlib iteration; with 1, some algorithms want their data in another form
 

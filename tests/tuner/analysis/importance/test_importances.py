@@ -1,4 +1,4 @@
-"""What mattered in a search: known indices, dummies, conditions, budgets, seeds, few trials."""
+"""Hyperparameter importances: known indices, dummies, conditions, budgets, seeds, few trials."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_intervals_hold_the_true_indices_of_the_ishigami_function() -> None:
         analysis = analyse(Design(columns, x, y, np.ones_like(x, dtype=np.bool_)), seed)
         found = [analysis.fanova(i) for i in range(4)]
         ends = [percentile_interval(samples) for _, samples in found]
-        held += [low <= one <= high for (low, high), one in zip(ends, truth, strict=True)]
+        held += [low <= own <= high for (low, high), own in zip(ends, truth, strict=True)]
         shares.append([share for share, _ in found])
         forests.append([analysis.plain(i) for i in range(4)])
     assert np.mean(held) >= 0.9
@@ -227,7 +227,7 @@ def test_a_condition_that_matters_lends_nothing_to_its_parameter(tmp_path: Path)
 
 
 def test_the_budget_is_no_parameter(tmp_path: Path) -> None:
-    """What a trial reached because it was trained for longer is nobody's importance."""
+    """A return that is due to a longer training counts for no hyperparameter."""
 
     def value(config: Config, rng: np.random.Generator) -> float:
         return math.log10(config["rung"]) + config["x0"] + 0.1 * rng.normal()

@@ -201,11 +201,11 @@ def test_every_algorithm_learns_evaluates_and_goes_on_from_a_checkpoint(
 
 
 def alive() -> list[Any]:
-    """What RLlib might leave behind: threads of learners, and actors of Ray."""
+    """Leftovers of RLlib: threads of learners, and actors of Ray."""
     from ray._private.state import actors
 
     threads = [thread for thread in threading.enumerate() if "Learner" in thread.name]
-    return threads + [one for one in actors().values() if one["State"] == "ALIVE"]
+    return threads + [value for value in actors().values() if value["State"] == "ALIVE"]
 
 
 @pytest.mark.parametrize("name", ["PPO", "APPO", "IMPALA"])
@@ -417,7 +417,7 @@ def test_agents_with_a_replay_keep_it(tmp_path: Path, name: str) -> None:
     agent.learn(until)
     agent.save(tmp_path / "agent.pt")
     again = RLlibAgent.load(tmp_path / "agent.pt")
-    kept = [_replay(one._rllib).get_num_timesteps() for one in (agent, again)]
+    kept = [_replay(each._rllib).get_num_timesteps() for each in (agent, again)]
     assert kept[0] == kept[1] >= until - 1
     agent.close()
     again.close()

@@ -10,7 +10,7 @@ from rltune.objectives.goals import FurtherObjectives, Goal
 from rltune.runs.search_spec import SearchSpec
 from rltune.schedulers.asha import ASHA
 from rltune.schedulers.base import NoScheduler, Scheduler, Setup
-from rltune.schedulers.options import Option
+from rltune.schedulers.options import SchedulerOption
 from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.schedulers.registry import (
     SCHEDULERS,
@@ -25,7 +25,9 @@ class Patient(Scheduler):
     """Stops a trial whose value is below zero after so many env_steps."""
 
     name = "patient"
-    options: ClassVar[Mapping[str, Option]] = {"patience": Option(10, 1, whole=True)}
+    options: ClassVar[Mapping[str, SchedulerOption]] = {
+        "patience": SchedulerOption(10, 1, whole=True)
+    }
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
