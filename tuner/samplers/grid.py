@@ -19,6 +19,7 @@ class Grid(Sampler):
     name = "grid"
     options: ClassVar = {"points": Option(5, lowest=2)}  # of a range; a choice has all of its own
     for_several = True
+    learns = False
     is_exhaustive = True
 
     def notes(self) -> list[str]:
