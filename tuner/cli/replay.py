@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.cli.flags import RUN, parse_mapping, reject_extra
 from rltune.common.formats import listed
 from rltune.samplers.registry import SAMPLERS
-from rltune.schedulers.registry import SCHEDULERS, is_population
+from rltune.schedulers.registry import EARLY_STOPPING
 
 if TYPE_CHECKING:
     from rltune.analysis.replay_sampler import SamplerReplay
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(main=main)
     parser.add_argument("run", help=RUN)
-    early = listed([name for name in SCHEDULERS if not is_population(name)])
+    early = listed(list(EARLY_STOPPING))
     parser.add_argument("--scheduler", "--pruner", metavar="NAME", help=f"scheduler: {early}")
     parser.add_argument(
         "--scheduler-options", metavar="YAML", help='its options, such as "{reduction_factor: 4}"'

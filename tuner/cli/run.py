@@ -18,7 +18,7 @@ from rltune.runs.search_options import GROUPS, SEARCH, SearchOptions
 from rltune.runs.tracking_options import FILES
 from rltune.runs.train_options import CONTROLS, TrainOptions
 from rltune.samplers.registry import SAMPLERS
-from rltune.schedulers.registry import SCHEDULERS, is_population
+from rltune.schedulers.registry import EARLY_STOPPING, POPULATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,9 +100,8 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
 def _named() -> dict[str, Option]:
     """Return the options whose help lists the names of a registry."""
     sampler, scheduler = SEARCH_OPTIONS["sampler"], SEARCH_OPTIONS["scheduler"]
-    early = listed([name for name in SCHEDULERS if not is_population(name)])
-    populations = listed([name for name in SCHEDULERS if is_population(name)])
-    stops = f"algorithm that stops trials early: {early}"
+    stops = f"algorithm that stops trials early: {listed(list(EARLY_STOPPING))}"
+    populations = listed(list(POPULATIONS))
     return {
         "sampler": replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}"),
         "scheduler": replace(

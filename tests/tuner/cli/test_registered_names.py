@@ -6,17 +6,15 @@ import pytest
 from rltune.cli import main
 from rltune.exporting.registry import EXPORTERS
 from rltune.samplers.registry import SAMPLERS
-from rltune.schedulers.registry import SCHEDULERS, is_population
+from rltune.schedulers.registry import EARLY_STOPPING, scheduler_names
 from rltune.tracking.registry import TRACKERS
-
-EARLY = [name for name in SCHEDULERS if not is_population(name)]
 
 
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("run", [*SAMPLERS, *SCHEDULERS, *(f"--{name}" for name in TRACKERS)]),
-        ("replay", [*SAMPLERS, *EARLY]),
+        ("run", [*SAMPLERS, *scheduler_names(), *(f"--{name}" for name in TRACKERS)]),
+        ("replay", [*SAMPLERS, *EARLY_STOPPING]),
         ("export", list(EXPORTERS)),
     ],
 )
