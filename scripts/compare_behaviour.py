@@ -11,7 +11,7 @@ episodes and the answer are compared bit for bit; times, paths, machines and ver
 Recorded cases are skipped, so an interrupted recording can be continued. It takes about five
 minutes on two cores.
 
-The cost-aware sampler weighs proposals by measured seconds, so only the trials before there are some
+The cost-aware sampler weighs proposals by measured seconds, so only the first three trials
 are compared.
 """
 

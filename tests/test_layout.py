@@ -82,3 +82,8 @@ def test_importing_it_is_light(package: str) -> None:
 def test_the_list_of_heavy_ones_is_true(name: str, imports: str) -> None:
     below = [module for module in modules() if f"{module}.".startswith(f"{name}.")]
     assert imports in importing(below).stderr
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    files = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(files) == len(set(files)), "pytest imports each by its name alone"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltune.cli.flags import reject_extra
-from rltune.exporting.registry import EXPORTERS, listed
+from rltune.common.formats import listed
+from rltune.exporting.registry import EXPORTERS
 
 EXPORT_HELP = """\
 Print the winner of a search, or a training's configuration, as something that others can use.

@@ -96,6 +96,7 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
     Raises:
         UserError: the command would fail there.
     """
+    from rltune.backends.registry import is_own
     from rltune.cli import make_parser
     from rltune.cli.run import make_search
     from rltune.cluster.code import folder_of_code
@@ -116,7 +117,7 @@ def _checked(words: list[str]) -> tuple[list[str], str, Path | None]:
     args.storage_path = None
     search = make_search(args, extra)
     name = args.name or f"{search.name}{datetime.now():%S}"
-    folder = folder_of_code(search.spec.agent, search.spec.env, search.spec.import_path)
+    folder = folder_of_code(is_own(search.spec.agent), search.spec.env, search.spec.import_path)
     if args.space is not None and Path(args.space).is_file():
         space = Path(args.space).resolve()
         here = folder.resolve() if folder is not None else space.parent

@@ -10,6 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rltune.cli.flags import RUN, parse_mapping, reject_extra
+from rltune.common.formats import listed
+from rltune.samplers.registry import SAMPLERS
+from rltune.schedulers.registry import EARLY_STOPPING
 
 if TYPE_CHECKING:
     from rltune.analysis.replay_sampler import SamplerReplay
@@ -40,13 +43,13 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.set_defaults(main=main)
     parser.add_argument("run", help=RUN)
-    parser.add_argument(
-        "--scheduler", "--pruner", metavar="NAME", help="scheduler: asha, hyperband, median or none"
-    )
+    early = listed(list(EARLY_STOPPING))
+    parser.add_argument("--scheduler", "--pruner", metavar="NAME", help=f"scheduler: {early}")
     parser.add_argument(
         "--scheduler-options", metavar="YAML", help='its options, such as "{reduction_factor: 4}"'
     )
-    parser.add_argument("--sampler", metavar="NAME", help="sampler, as in `rltune run`")
+    names = listed(list(SAMPLERS))
+    parser.add_argument("--sampler", metavar="NAME", help=f"sampler: {names}")
     parser.add_argument(
         "--sampler-options", metavar="YAML", help='its options, such as "{n_startup_trials: 5}"'
     )

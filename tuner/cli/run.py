@@ -11,12 +11,14 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import RUN, parse_flags, reject_extra
 from rltune.cli.option_flags import add_files, add_flag, add_groups, given
+from rltune.common.formats import listed
 from rltune.common.options import options_of, parse_steps, resumed
 from rltune.runs.run_options import AGENT, EVALUATION
 from rltune.runs.search_options import GROUPS, SEARCH, SearchOptions
 from rltune.runs.tracking_options import FILES
 from rltune.runs.train_options import CONTROLS, TrainOptions
 from rltune.samplers.registry import SAMPLERS
+from rltune.schedulers.registry import EARLY_STOPPING, POPULATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,9 +72,7 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     run.set_defaults(agent=None)
     run.usage = "%(prog)s [AGENT] [FLAG ...] [--HYPERPARAMETER VALUE ...]"
     run.add_argument_group("AGENT", f"{AGENTS}\n  (default: that of --space)")
-    sampler = SEARCH_OPTIONS["sampler"]
-    named = replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}")
-    groups = add_groups(run, GROUPS, {**SEARCH_OPTIONS, "sampler": named}.values())
+    groups = add_groups(run, GROUPS, {**SEARCH_OPTIONS, **_named()}.values())
     what = groups[AGENT]
     what.add_argument(
         "--space", metavar="FILE", help="search space (default: the one that ships for the agent)"
@@ -95,6 +95,19 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     add_flag(groups[SEARCH], CONTROLS["target_reward"], "mean reward at which a trial ends")
     add_files(groups[FILES], study=True)
     _add_output(run)
+
+
+def _named() -> dict[str, Option]:
+    """Return the options whose help lists the names of a registry."""
+    sampler, scheduler = SEARCH_OPTIONS["sampler"], SEARCH_OPTIONS["scheduler"]
+    stops = f"algorithm that stops trials early: {listed(list(EARLY_STOPPING))}"
+    populations = listed(list(POPULATIONS))
+    return {
+        "sampler": replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}"),
+        "scheduler": replace(
+            scheduler, help=f"{stops}; or that trains a population: {populations}"
+        ),
+    }
 
 
 def _add_resume(subparsers: Any) -> None:

@@ -15,10 +15,15 @@ MAX_FILES = 10_000
 STAYS = (".git", ".venv", "runs", "wandb", "mlruns", "__pycache__", "node_modules", "build")
 
 
-def folder_of_code(agent: str, env: str, import_path: str) -> Path | None:
-    """Return the folder that has to travel: None where agent and environment are installed."""
-    names = [agent.partition("rllib:")[2] if agent.startswith("rllib:") else agent]
-    own = any(":" in name for name in (*names, *environments(env)))
+def folder_of_code(own_agent: bool, env: str, import_path: str) -> Path | None:
+    """Return the folder that has to travel: None where agent and environment are installed.
+
+    Args:
+        own_agent: whether the agent is ``module:Class``
+        env: one environment, or several
+        import_path: folder of the user's modules
+    """
+    own = own_agent or any(":" in name for name in environments(env))
     return Path(import_path) if own else None
 
 

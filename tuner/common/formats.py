@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +101,8 @@ def settings(config: Mapping[str, Any], names: Collection[str] | None = None) ->
     """Return "learning_rate 0.00103", ... of a configuration; only ``names`` where given."""
     shown = {name: config[name] for name in config if names is None or name in names}
     return [f"{name} {setting(value)}" for name, value in shown.items()]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as words: "a, b or c"."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -11,7 +11,7 @@ import os
 import stat
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 MAX_YAML = 400_000  # characters; PyYAML reads about 50,000 a second
 MAX_VALUES = 1_000_000  # of a YAML file with its aliases written out
 MAX_ROWS = 100_000_000  # of a Parquet file
-# A backend keeps its own files there, with links to its caches.
-BACKENDS = ("wandb", "tensorboard", "mlflow")
 T = TypeVar("T")
 
 
@@ -46,11 +44,15 @@ def reading(what: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def check_tree(run: Path) -> None:
+def check_tree(run: Path, foreign: Container[str] = ()) -> None:
     """Raise UserError for files that a run directory never holds.
 
     That is a link that leads out of it, where reading would tell and writing would change what is
     elsewhere, and pipes and devices, which can be waited for without end.
+
+    Args:
+        run: the run directory
+        foreign: folders in it whose files aren't rltune's, and may link to caches
     """
     top = run.resolve()
     waiting = [top]
@@ -64,7 +66,7 @@ def check_tree(run: Path) -> None:
                             "nothing is read or written there. Remove it."
                         )
                 elif entry.is_dir(follow_symlinks=False):
-                    if not (entry.name in BACKENDS and Path(entry.path).parent == top):
+                    if not (entry.name in foreign and Path(entry.path).parent == top):
                         waiting.append(Path(entry.path))
                 elif not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                     raise UserError(f"{entry.path} is neither a file nor a folder; remove it.")

@@ -10,8 +10,9 @@ import os
 from typing import cast
 
 from rltune.agents.errors import UserError, unknown
+from rltune.common.formats import listed
 from rltune.exporting.exportable import exportable
-from rltune.exporting.registry import EXPORTERS, listed
+from rltune.exporting.registry import EXPORTERS
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 

@@ -57,8 +57,3 @@ EXPORTERS: dict[str, Exporter] = {
         ),
     )
 }
-
-
-def listed(names: list[str]) -> str:
-    """Return names as words: "a, b or c"."""
-    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -25,6 +25,7 @@ from rltune.common.files import atomic_write, remove_leftovers
 from rltune.common.provenance import command_line, git_revision, machine, now, versions
 from rltune.common.reading import check_tree, load_yaml
 from rltune.common.redaction import masked
+from rltune.runs.tracking_options import TRACKER_FOLDERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +184,7 @@ class RunDir:
         try:
             if not os.path.lexists(file):
                 raise UserError(f"{path} is no run directory: it has no run.yaml.")
-            check_tree(path)
+            check_tree(path, TRACKER_FOLDERS)
             content = load_yaml(file)
         except PermissionError:
             raise UserError(f"{file} may not be read: no permission.") from None

@@ -82,8 +82,7 @@ class SearchOptions(RunOptions):
         flags=("--scheduler", "--pruner"),
         group=SEARCH,
         metavar="NAME",
-        help="algorithm that stops trials early: asha, hyperband, median or none; or that trains "
-        "a population: pbt or pb2",
+        help="algorithm that stops trials early, or trains a population",  # the names likewise
         written="a name such as 'asha' (what it is made with goes into scheduler_options)",
     )
     scheduler_options: dict[str, Any] = option(

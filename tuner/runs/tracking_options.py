@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rltune.common.options import check_options, option
 
@@ -11,7 +11,10 @@ FILES = "files and tracking"  # heading on the help page
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking:
-    """The trackers of a search or a training."""
+    """The trackers of a search or a training.
+
+    A tracker's folder in the run directory bears the name of its option.
+    """
 
     wandb: str = option(
         "auto",
@@ -49,3 +52,6 @@ class Tracking:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+TRACKER_FOLDERS = frozenset(field.name for field in fields(Tracking))

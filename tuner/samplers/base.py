@@ -79,6 +79,7 @@ class Sampler(ABC):
         name: as in `--sampler` and in the registry
         options: by name
         for_several: whether it knows several objectives
+        learns: whether trials have a say in what it draws
         learns_from_earlier: whether a warm start shows it the trials of earlier searches
         is_exhaustive: whether it goes through the space once. It draws nothing twice then, not
             even what was refused, and no other configuration is tried in its stead.
@@ -96,6 +97,7 @@ class Sampler(ABC):
     name: ClassVar[str]
     options: ClassVar[Mapping[str, SamplerOption]] = {}
     for_several: ClassVar[bool] = False
+    learns: ClassVar[bool] = True
     learns_from_earlier: ClassVar[bool] = False
     is_exhaustive: ClassVar[bool] = False
 

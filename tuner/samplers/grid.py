@@ -19,6 +19,7 @@ class Grid(Sampler):
     name = "grid"
     options: ClassVar = {"points": SamplerOption(5, lowest=2)}  # of a range; all of a choice
     for_several = True
+    learns = False
     is_exhaustive = True
 
     def notes(self) -> list[str]:

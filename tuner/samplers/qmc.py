@@ -20,6 +20,7 @@ class QMC(OptunaSampler):
         "scramble": SamplerOption(True),
     }
     for_several = True
+    learns = False
 
     def make(self, seed: int) -> BaseSampler:
         """Return Optuna's sampler for the draws of one trial."""

@@ -16,6 +16,7 @@ class Random(OptunaSampler):
 
     name = "random"
     for_several = True
+    learns = False
 
     def make(self, seed: int) -> BaseSampler:
         """Return Optuna's sampler for the draws of one trial."""

@@ -40,6 +40,11 @@ def for_several() -> list[str]:
     return [name for name in SAMPLERS if sampler_class(name).for_several]
 
 
+def learns(name: object) -> bool:
+    """Whether the sampler of a search learns from its trials; one that is not known is said to."""
+    return not (isinstance(name, str) and name in SAMPLERS) or sampler_class(name).learns
+
+
 def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all options of a sampler, defaults filled in.
 

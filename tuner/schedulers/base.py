@@ -120,7 +120,9 @@ class Setup:
 class Scheduler(ABC):
     """Decides whether a running trial goes on. Pure Python, no Ray.
 
-    A new one is a subclass in a file of its own, and a line in `registry.py`.
+    A new one is a subclass in a file of its own, and a line in `registry.py`: among those that stop
+    trials early, or among those that train a population. In a population trials run in segments,
+    all side by side, each on one seed; their number is that of the population.
 
     A trial runs in one go, or in segments: where one ends, the trial waits, and when all of the
     search wait or have ended, they go on with the next one.
@@ -128,14 +130,11 @@ class Scheduler(ABC):
     Attributes:
         name: as in ``--scheduler NAME``
         options: those of ``--scheduler-options``
-        is_population: whether trials run in segments, all side by side, each on one seed; their
-            number is that of the population then
         several_objectives: whether it can compare trials by several objectives
     """
 
     name: ClassVar[str]
     options: ClassVar[Mapping[str, SchedulerOption]] = {}
-    is_population: ClassVar[bool] = False
     several_objectives: ClassVar[bool] = False
 
     # ------------------------------------------------------------------------- before the search

@@ -68,7 +68,6 @@ class PBT(Scheduler):
         "quantile": SchedulerOption(0.25, 0.01, 0.5),
         "resample": SchedulerOption(0.25, 0, 1),
     }
-    is_population = True
 
     def __init__(
         self,

@@ -1,43 +1,53 @@
-"""The registry of schedulers: name -> class, and the factory."""
+"""The registry of schedulers: by the name that `--scheduler` takes, imported when they are used."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import unknown
-from rltune.schedulers.asha import ASHA
-from rltune.schedulers.base import NoScheduler, Scheduler, Setup
-from rltune.schedulers.hyperband import Hyperband
-from rltune.schedulers.median import MedianStopping
-from rltune.schedulers.pb2 import PB2
-from rltune.schedulers.pbt import PBT
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import FurtherObjectives
     from rltune.runs.search_spec import SearchSpec
-    from rltune.schedulers.base import Population
+    from rltune.schedulers.base import Population, Scheduler
 
-SCHEDULERS: dict[str, type[Scheduler]] = {
-    kind.name: kind for kind in (ASHA, Hyperband, MedianStopping, PBT, PB2, NoScheduler)
+# "module:class", in the order in which they are listed.
+EARLY_STOPPING = {
+    "asha": "rltune.schedulers.asha:ASHA",
+    "hyperband": "rltune.schedulers.hyperband:Hyperband",
+    "median": "rltune.schedulers.median:MedianStopping",
+    "none": "rltune.schedulers.base:NoScheduler",
 }
+POPULATIONS = {
+    "pbt": "rltune.schedulers.pbt:PBT",
+    "pb2": "rltune.schedulers.pb2:PB2",
+}
+
+
+def scheduler_names() -> list[str]:
+    """Return the names of all schedulers."""
+    return [*EARLY_STOPPING, *POPULATIONS]
 
 
 def scheduler_class(name: str) -> type[Scheduler]:
     """Return the class of a scheduler; UserError: there is none of that name."""
-    if name not in SCHEDULERS:
-        raise unknown("scheduler", name, SCHEDULERS)
-    return SCHEDULERS[name]
+    if name not in scheduler_names():
+        raise unknown("scheduler", name, scheduler_names())
+    module, _, attribute = {**EARLY_STOPPING, **POPULATIONS}[name].partition(":")
+    found: type[Scheduler] = getattr(importlib.import_module(module), attribute)
+    return found
 
 
 def is_population(name: object) -> bool:
     """Whether a name is that of a scheduler that trains a population."""
-    return isinstance(name, str) and name in SCHEDULERS and SCHEDULERS[name].is_population
+    return isinstance(name, str) and name in POPULATIONS
 
 
 def for_several_objectives() -> list[str]:
     """Return the names of the schedulers that know several objectives."""
-    return [name for name, kind in SCHEDULERS.items() if kind.several_objectives]
+    return [name for name in scheduler_names() if scheduler_class(name).several_objectives]
 
 
 def make_scheduler(
@@ -62,6 +72,8 @@ def make_scheduler(
     Raises:
         UserError: an unknown name or option, or an option out of its range.
     """
+    from rltune.schedulers.base import Setup
+
     kind = scheduler_class(name)
     return kind.create(
         Setup(

@@ -44,6 +44,7 @@ def joined(
         UserError: there is no such cluster, a node has other versions or does not see the run
             directory, or a trial can never be placed.
     """
+    from rltune.backends.registry import is_own
     from rltune.cluster.address import is_elsewhere
     from rltune.cluster.capacity import Room
     from rltune.cluster.code import folder_of_code
@@ -54,7 +55,7 @@ def joined(
     if not is_elsewhere(spec.address):
         yield None
         return
-    code = folder_of_code(spec.agent, spec.env, spec.import_path)
+    code = folder_of_code(is_own(spec.agent), spec.env, spec.import_path)
     with ray_session(spec.address, quiet=not ray_output, code=code):
         nodes = Nodes(Path(path).expanduser().absolute())
         nodes.check()

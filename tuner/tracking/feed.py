@@ -1,4 +1,4 @@
-"""Message feeds to the processes of backends, which can neither delay nor end the search.
+"""Message feeds to the processes of trackers, which can neither delay nor end the search.
 
 One JSON line a message, from a thread that reads a bounded queue. A plain subprocess and not
 multiprocessing, which would run a user's unguarded script a second time.
@@ -18,33 +18,33 @@ from pathlib import Path
 from typing import Any
 
 from rltune.common.plain import scalar
+from rltune.tracking.registry import TrackerKind
 
 QUEUE = 10_000  # rows that may wait; more are dropped
-AFTERWARDS = {"wandb": "; its files are kept; send them with `wandb sync` later"}
 
 
 class Feed:
-    """The process of one backend; no method waits for it, and none raises because of it."""
+    """The process of one tracker; no method waits for it, and none raises because of it."""
 
     def __init__(
-        self, backend: str, folder: Path, warn: Callable[[str], None], **opening: Any
+        self, kind: TrackerKind, folder: Path, warn: Callable[[str], None], **opening: Any
     ) -> None:
         """Start the process with an opening message; its output goes to tracking.log in its folder.
 
         Args:
-            backend: wandb, tensorboard or mlflow
-            folder: of the backend, in the run directory
+            kind: of tracker
+            folder: of the tracker, in the run directory
             warn: gets the few sentences that a user has to see, from another thread
-            **opening: the opening message to the backend's `session.Session`
+            **opening: the opening message to the tracker's `session.Session`
         """
-        self._backend, self._folder, self._warn = backend, folder, warn
+        self._kind, self._folder, self._warn = kind, folder, warn
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._dropping = self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._process = _start(backend, folder)
+            self._process = _start(kind.name, folder)
         except OSError as error:
-            self._warn(f"{backend} could not be started ({error.strerror}); going on without it.")
+            self._warn(f"{kind.name} could not be started ({error.strerror}); going on without it.")
             return
         self.put("open", **opening)
         threads = (self._feed, self._listen)
@@ -60,7 +60,7 @@ class Feed:
             if not self._dropping:
                 self._dropping = True
                 self._warn(
-                    f"{self._backend} is slower than the search: "
+                    f"{self._kind.name} is slower than the search: "
                     "some of its curves' points are lost."
                 )
             return
@@ -80,8 +80,8 @@ class Feed:
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            afterwards = AFTERWARDS.get(self._backend, "")
-            self._warn(f"{self._backend} did not finish within {timeout:.0f} s{afterwards}.")
+            afterwards = self._kind.afterwards
+            self._warn(f"{self._kind.name} did not finish within {timeout:.0f} s{afterwards}.")
             self._process.kill()
             self._process.wait()
         for thread in self._threads:
@@ -112,7 +112,7 @@ class Feed:
         self.finish()
         if code not in (0, -signal.SIGKILL):
             self._warn(
-                f"{self._backend} has failed (see {self._folder.name}/tracking.log); "
+                f"{self._kind.name} has failed (see {self._folder.name}/tracking.log); "
                 "going on without it."
             )
 
@@ -122,11 +122,11 @@ def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
-def _start(backend: str, folder: Path) -> subprocess.Popen[bytes]:
+def _start(name: str, folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     with open(folder / "tracking.log", "ab", opener=_no_link) as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "rltune.tracking", backend],
+            [sys.executable, "-m", "rltune.tracking", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,  # one line for each warning
             stderr=log,

@@ -1,4 +1,4 @@
-"""The outcome of a search, for the backends that show it: answer, importances, files."""
+"""The outcome of a search, for the trackers that show it: answer, importances, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of tracking backends: the open runs, their names and their metrics."""
+"""Sessions of trackers: the open runs, their names and their metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COSTS = ("time", "cpu_time", "env_steps_per_second", "memory", "memory_in_use")
 
 
 class Session(Generic[R]):
-    """The open runs of a backend; its subclass fills in the calls of the backend."""
+    """The open runs of a tracker; its subclass fills in the calls of the tracker's library."""
 
     def __init__(self, message: Mapping[str, Any], warn: Warn) -> None:
         """Begin with the opening ``message`` of the `Feed`."""

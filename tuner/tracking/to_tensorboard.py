@@ -54,8 +54,5 @@ class TensorboardSession(Session[Folder]):
                 run.add_text("summary", text.read_text())
 
 
-start = TensorboardSession
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))

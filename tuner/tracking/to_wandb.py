@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import wandb
 from rltune.common.redaction import masked
 from rltune.tracking import outcome
-from rltune.tracking.feed import AFTERWARDS
+from rltune.tracking.registry import TRACKERS
 from rltune.tracking.session import Session, Warn
 
+LATER = TRACKERS["wandb"].afterwards
 INIT_TIMEOUT = "20"  # seconds that a server may take to accept a run
 
 
@@ -63,9 +64,7 @@ class WandbSession(Session["wandb.Run"]):
             if not online:
                 raise
             self._mode = "offline"
-            self.warn(
-                f"wandb is not reachable ({_line(error)}); tracking offline{AFTERWARDS['wandb']}."
-            )
+            self.warn(f"wandb is not reachable ({_line(error)}); tracking offline{LATER}.")
             return self.open(name, identity, role, config)
         run.define_metric("env_steps")
         run.define_metric("*", step_metric="env_steps")
@@ -112,9 +111,6 @@ class WandbSession(Session["wandb.Run"]):
                 artifact.add_file(str(file), str(file.relative_to(self.path)))
             run.log_artifact(artifact, aliases=["best"])
         self.end(run, masked(summary), failed=False)
-
-
-start = WandbSession
 
 
 def _table(rows: outcome.Table) -> wandb.Table:

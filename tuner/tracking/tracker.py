@@ -1,8 +1,7 @@
-"""The tracker: passes the events of trials on to each backend that the user wants."""
+"""Tracking: the events of trials, passed on to each kind of tracker that the user wants."""
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -11,29 +10,22 @@ from typing import Any
 from rltune.runs.directory import RunDir
 from rltune.runs.tracking_options import Tracking
 from rltune.tracking.feed import Feed
+from rltune.tracking.registry import TRACKERS
 
 
 class Tracker:
-    """The tracking that the driver calls; no method waits for a backend or raises for it."""
+    """The tracking that the driver calls; no method waits for a tracker or raises for it."""
 
     def __init__(
         self, run: RunDir, spec: Tracking, warn: Callable[[str], None] = warnings.warn
     ) -> None:
-        """Start the backends; ``warn`` gets the few sentences that a user has to see."""
+        """Start the trackers; ``warn`` gets the few sentences that a user has to see."""
         about = {"run": run.content, "path": str(run.path)}
         self._feeds: list[Feed] = []
-        if spec.wandb != "off":
-            where = {
-                "mode": spec.wandb,
-                "project": spec.wandb_project or os.environ.get("WANDB_PROJECT", "rltune"),
-                "entity": spec.wandb_entity,
-                "group": spec.wandb_group,
-            }
-            self._feeds.append(Feed("wandb", run.path / "wandb", warn, **about, **where))
-        if spec.tensorboard:
-            self._feeds.append(Feed("tensorboard", run.path / "tensorboard", warn, **about))
-        if spec.mlflow is not None:
-            self._feeds.append(Feed("mlflow", run.path / "mlflow", warn, **about, uri=spec.mlflow))
+        for kind in TRACKERS.values():
+            opening = kind.opening(spec)
+            if opening is not None:
+                self._feeds.append(Feed(kind, run.path / kind.name, warn, **about, **opening))
 
     def trial_started(
         self, trial: Mapping[str, Any], config: Mapping[str, Any], seed: int, role: str = "tune"
@@ -54,7 +46,7 @@ class Tracker:
         self._put("search_finished", summary=dict(summary))
 
     def close(self, timeout: float = 30.0) -> None:
-        """Let the backends finish, for at most ``timeout`` seconds in all."""
+        """Let the trackers finish, for at most ``timeout`` seconds in all."""
         deadline = time.monotonic() + timeout
         for feed in self._feeds:
             feed.finish()

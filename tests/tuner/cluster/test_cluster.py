@@ -227,10 +227,9 @@ def test_incomplete_variables_for_tls_are_one_sentence(
 
 
 def test_only_what_is_the_users_travels(tmp_path: Path) -> None:
-    assert folder_of_code("ppo", "CartPole-v1", str(tmp_path)) is None
-    assert folder_of_code("rllib:PPO", "CartPole-v1", str(tmp_path)) is None
-    assert folder_of_code("mine:Agent", "CartPole-v1", str(tmp_path)) == tmp_path
-    assert folder_of_code("ppo", "CartPole-v1,mine:Env", str(tmp_path)) == tmp_path
+    assert folder_of_code(False, "CartPole-v1", str(tmp_path)) is None
+    assert folder_of_code(True, "CartPole-v1", str(tmp_path)) == tmp_path
+    assert folder_of_code(False, "CartPole-v1,mine:Env", str(tmp_path)) == tmp_path
     (tmp_path / "mine.py").touch()
     for folder, mark in (("env", "pyvenv.cfg"), ("old", "run.yaml"), ("runs", "x"), (".git", "x")):
         (tmp_path / folder).mkdir()

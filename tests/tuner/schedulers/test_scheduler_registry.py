@@ -13,11 +13,13 @@ from rltune.schedulers.base import NoScheduler, Scheduler, Setup
 from rltune.schedulers.options import SchedulerOption
 from rltune.schedulers.pareto_asha import ParetoASHA
 from rltune.schedulers.registry import (
-    SCHEDULERS,
+    EARLY_STOPPING,
     for_several_objectives,
     is_population,
     make_scheduler,
     rungs_of,
+    scheduler_class,
+    scheduler_names,
 )
 
 
@@ -48,7 +50,7 @@ class Patient(Scheduler):
 
 
 def test_a_new_scheduler_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCHEDULERS, Patient.name, Patient)
+    monkeypatch.setitem(EARLY_STOPPING, Patient.name, f"{__name__}:Patient")
     scheduler = make_scheduler("patient", 100, {"patience": 20})
     assert [scheduler.decide(0, steps, -1.0) for steps in (20, 21)] == ["go", "stop"]
     spec = SearchSpec(agent="a", env="e", space={}, budget=100, scheduler="patient")
@@ -57,14 +59,16 @@ def test_a_new_scheduler_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_kinds_say_what_they_are() -> None:
-    assert [name for name in SCHEDULERS if is_population(name)] == ["pbt", "pb2"]
+    kinds = {name: scheduler_class(name) for name in scheduler_names()}
+    assert [kind.name for kind in kinds.values()] == list(kinds)
+    assert [name for name in kinds if is_population(name)] == ["pbt", "pb2"]
     assert for_several_objectives() == ["asha", "none"]
     assert not any(map(is_population, ("unknown", None, ["pbt"])))
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", scheduler_names())
 def test_defaults_are_within_their_ranges(name: str) -> None:
-    kind = SCHEDULERS[name]
+    kind = scheduler_class(name)
     given = {option: about.default for option, about in kind.options.items()}
     given = {option: value for option, value in given.items() if value is not None}
     assert kind.checked(given) == kind.checked({})

@@ -14,6 +14,8 @@ from rltune.analysis.importance.response import Values
 from rltune.common.formats import plural, score
 from rltune.common.reading import reading
 from rltune.runs.trials_table import as_text
+from rltune.samplers.registry import learns
+from rltune.schedulers.registry import is_population
 from rltune.space.dimensions import same
 from rltune.space.space import Space
 from rltune.stats.estimates import far_below
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from rltune.runs.reader import RunReader
     from rltune.space.dimensions import Dimension
 
-AT_RANDOM = ("random", "qmc", "grid")  # samplers that learn nothing
 MAX_BUDGETS = 4  # at which the values of trials are compared
 MAX_CHOSEN = 200  # trials that a model of chosen ones learns from: its time grows with their cube
 TENFOLD = 0.46  # how far a tenth of the budget is from all of it, where a whole range is 1
@@ -113,7 +114,7 @@ def factors_of(
         seeds=seeds,
         per_trial=float(np.mean(per_trial)) if per_trial else 1.0,
         notes=notes,
-        why_not=POPULATION if spec.get("scheduler") in ("pbt", "pb2") else "",
+        why_not=POPULATION if is_population(spec.get("scheduler")) else "",
     )
 
 
@@ -164,7 +165,7 @@ def _raised(y: Array, trial: NDArray[np.intp]) -> tuple[str, Array]:
 
 def _is_chosen(spec: Mapping[str, Any], ends: Sequence[int]) -> bool:
     """Whether a sampler that learns chose the trials, or not all had the same budget."""
-    learned = spec.get("sampler") not in AT_RANDOM or bool(spec.get("warm_start"))
+    learned = learns(spec.get("sampler")) or bool(spec.get("warm_start"))
     return bool(ends) and (learned or len(set(ends)) > 1)
 
 
