@@ -70,7 +70,7 @@ class Algorithm(ABC, Generic[C]):
     Attributes:
         Config: the configuration class
         on_policy: an update takes all steps since the last one, and a training ends with one
-        update_every: env_steps between two updates, set by the constructor
+        update_every: env steps between two updates, set by the constructor
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
         NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
@@ -133,7 +133,7 @@ class Algorithm(ABC, Generic[C]):
 
         Args:
             memory: what ``make_memory`` gave, filled by the loop
-            progress: the fraction of the training's env_steps that are done, in [0, 1]
+            progress: the fraction of the training's env steps that are done, in [0, 1]
 
         Returns:
             what is worth recording, such as the losses; nothing where nothing was learned

@@ -111,10 +111,8 @@ class A2C(Algorithm[A2CConfig]):
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Take one gradient step on a full rollout and clear it."""
-        rollout = self.policy.look_back(memory)
-        memory.clear()
-        self.policy.begin_rollout()
-        if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
+        rollout = self.policy.take_rollout(memory)
+        if rollout is None:
             return {}
         eps = self.config.advantage_eps
         batch = rollout.normalised(eps) if self.config.normalize_advantage else rollout

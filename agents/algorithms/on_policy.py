@@ -191,6 +191,13 @@ class RolloutPolicy:
         # The memory's arrays are used again; index_select copies, the whole rollout would not be.
         return rollout.rows(self.tensor(np.flatnonzero(memory.valid)))
 
+    def take_rollout(self, memory: RolloutMemory) -> Rollout | None:
+        """Return the valid rows of a full rollout, and begin the next one; None: it has none."""
+        rollout = self.look_back(memory)
+        memory.clear()
+        self.begin_rollout()
+        return rollout if len(rollout.advantage) else None  # so short a rollout may hold none
+
     def begin_rollout(self) -> None:
         """Draw gSDE's noise anew for the steps to come."""
         self.exploration, self.steps_explored = None, 0

@@ -120,10 +120,8 @@ class PPO(Algorithm[PPOConfig]):
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
-        rollout = self.policy.look_back(memory)
-        memory.clear()
-        self.policy.begin_rollout()
-        if len(rollout.advantage) == 0:  # so short a rollout may hold no valid row
+        rollout = self.policy.take_rollout(memory)
+        if rollout is None:
             return {}
         learning_rate = self.learning_rate_at(progress)
         scalars = self._scalars(progress)

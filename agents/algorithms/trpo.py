@@ -155,10 +155,8 @@ class TRPO(Algorithm[TRPOConfig]):
 
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
-        rollout = self.policy.look_back(memory)
-        memory.clear()
-        self.policy.begin_rollout()
-        if len(rollout.advantage) == 0:  # a very short rollout may hold no valid row
+        rollout = self.policy.take_rollout(memory)
+        if rollout is None:
             return {}
         learning_rate = self.learning_rate_at(progress)
         return {

@@ -19,7 +19,7 @@ from rltune.agents.loop import checkpoint
 from rltune.agents.loop.acting import RecurrentActing, exploring_copy
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls
-from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
+from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.normalization import Normalizers
 from rltune.agents.loop.training import TrainingLoop
 from rltune.agents.loop.weights import load_weights
@@ -40,7 +40,7 @@ class Agent:
         algorithm: a name, ``module:Class`` or a class
         env: a gymnasium id or ``module:Class``
         config: hyperparameters by name, or a configuration; absent ones have their defaults
-        total_timesteps: the length of the whole training in env_steps: schedules end there
+        total_timesteps: the length of the whole training in env steps: schedules end there
         seed: all randomness comes from it
         device: "cpu", "cuda", ... or "auto": a GPU, where there is one, for images
         controls: when to stop early and when to lower the learning rate
@@ -101,9 +101,7 @@ class Agent:
         self.observations = self._normalizers.observations
         self.rewards = self._normalizers.rewards
 
-    def _make_envs(
-        self, n_envs: int, seed: int, *, training: bool, max_steps: int | None = None
-    ) -> Envs:
+    def _make_envs(self, n_envs: int, seed: int, *, training: bool) -> Envs:
         return Envs(
             self.env,
             n_envs,
@@ -111,7 +109,6 @@ class Agent:
             env_kwargs=self.env_kwargs,
             **self.view,
             vectorization=self.config.vectorization if training else "sync",
-            max_episode_steps=max_steps,
             training=training,
         )
 
@@ -122,7 +119,7 @@ class Agent:
 
     @property
     def total_timesteps(self) -> int:
-        """The length of the whole training in env_steps; a longer one may be set."""
+        """The length of the whole training in env steps; a longer one may be set."""
         return self._loop.total_timesteps
 
     @total_timesteps.setter
@@ -152,7 +149,7 @@ class Agent:
         short it is, and is learned from.
 
         Args:
-            until: env_steps, counted from the start of the training
+            until: env steps, counted from the start of the training
             deadline: Unix seconds at which to stop wherever it is
 
         Raises:
@@ -201,8 +198,14 @@ class Agent:
         check_eval_mode(mode)
         explores = mode == STOCHASTIC
         seed = self._seeds.evaluation if seed is None else seed
-        n_envs = min(episodes, EVALUATION_ENVS)
-        envs = self._make_envs(n_envs, seed, training=False, max_steps=max_steps)
+        envs = evaluation_envs(
+            self.env,
+            episodes,
+            seed=seed,
+            env_kwargs=self.env_kwargs,
+            max_steps=max_steps,
+            **self.view,
+        )
         actor = self.algorithm
         if explores:
             actor = exploring_copy(actor, self.config, self._spaces, seed, self.device)

@@ -22,7 +22,7 @@ class Controls:
         plateau_patience: so many finished episodes without a new best mean reward are a plateau
         plateau_factor: a plateau multiplies the learning rate by it
         early_stop_patience: stop after so many reductions
-        monitor_from: env_steps before which episodes neither set a best nor trigger anything
+        monitor_from: env steps before which episodes neither set a best nor trigger anything
     """
 
     target_reward: float | None = None

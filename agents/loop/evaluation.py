@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,36 @@ from rltune.agents.loop.results import Evaluation
 Array = NDArray[Any]
 # Episodes of an evaluation run side by side, so many at most.
 EVALUATION_ENVS = 10
+
+
+def evaluation_envs(
+    env: str,
+    episodes: int,
+    *,
+    seed: int,
+    env_kwargs: Mapping[str, Any],
+    max_steps: int | None = None,
+    **view: Any,
+) -> Envs:
+    """Return fresh environments for so many episodes.
+
+    Args:
+        env: a gymnasium id or ``module:Class``
+        episodes: that `run_episodes` shall run
+        seed: of the environments
+        env_kwargs: handed to the environment's constructor
+        max_steps: cut episodes off
+        view: the agent's way of looking at observations, such as ``frame_stack``
+    """
+    return Envs(
+        env,
+        min(episodes, EVALUATION_ENVS),
+        seed=seed,
+        env_kwargs=env_kwargs,
+        max_episode_steps=max_steps,
+        training=False,
+        **view,
+    )
 
 
 def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from rltune.agents.envs.masks import choice_counts
-from rltune.agents.envs.vector import Envs
-from rltune.agents.loop.evaluation import EVALUATION_ENVS, run_episodes
+from rltune.agents.loop.evaluation import evaluation_envs, run_episodes
 from rltune.agents.loop.results import Evaluation
 from rltune.agents.spaces import InputParts
 
@@ -43,13 +42,8 @@ class RandomAgent:
     ) -> Evaluation:
         """Run so many episodes; see `rltune.agents.Agent.evaluate`. There is no ``mode``."""
         seed = seed or 0
-        envs = Envs(
-            self.env,
-            min(episodes, EVALUATION_ENVS),
-            seed=seed,
-            env_kwargs=self.env_kwargs,
-            max_episode_steps=max_steps,
-            training=False,
+        envs = evaluation_envs(
+            self.env, episodes, seed=seed, env_kwargs=self.env_kwargs, max_steps=max_steps
         )
         space = envs.single_action_space
         n_mask = InputParts(envs.single_observation_space).n_mask

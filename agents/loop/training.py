@@ -24,7 +24,7 @@ class Progress:
     since_update: int = 0
     updates: int = 0
     diverged: str | None = None
-    updates_from: int = 0  # env_steps at which a memory that was not saved is filled again
+    updates_from: int = 0  # env steps at which a memory that was not saved is filled again
 
 
 @dataclass
@@ -90,7 +90,7 @@ class TrainingLoop:
         )
 
     def is_done(self, until: int) -> bool:
-        """Tell whether nothing is left to do before ``until``, counted in env_steps."""
+        """Tell whether nothing is left to do before ``until``, counted in env steps."""
         progress = self.progress
         if progress.diverged or self.monitor.stop_reason:
             return True

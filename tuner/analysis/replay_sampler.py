@@ -51,7 +51,7 @@ class Reached:
     """The trials and env steps in which searches found the best proposals.
 
     Attributes:
-        best: (trials, env_steps) until then and with it, of each search; starts are in them
+        best: (trials, env steps) until then and with it, of each search; starts are in them
         first_good: the same of whichever of the `BEST` came first
     """
 
@@ -204,7 +204,7 @@ class _Pool:
 
 @dataclass
 class _SimulatedSearch:
-    """A simulated search: its trials in their order, and the env_steps of each."""
+    """A simulated search: its trials in their order, and the env steps of each."""
 
     order: list[int]
     env_steps: list[int]

@@ -1,7 +1,7 @@
 """Replaying a recorded search under another scheduler.
 
 The evaluations of the search are gone through in the order in which they came. A trial that is
-stopped earlier than it was saves env_steps; a trial that was stopped, and would have gone on, is
+stopped earlier than it was saves env steps; a trial that was stopped, and would have gone on, is
 counted apart: what would have become of it is not known. With the search's own scheduler, every
 decision is the recorded one.
 """
@@ -43,8 +43,8 @@ class Fate:
 
     Attributes:
         trial: its number
-        stopped_at: env_steps at which the replayed scheduler stops it; None: it does not
-        was_stopped_at: env_steps at which the recorded one did; None: it did not
+        stopped_at: env steps at which the replayed scheduler stops it; None: it does not
+        was_stopped_at: env steps at which the recorded one did; None: it did not
         env_steps: that the replayed scheduler spends on it, as far as they are recorded
         objective: its last recorded value up to there
     """
@@ -90,7 +90,7 @@ class Replay:
 
     @property
     def env_steps(self) -> int:
-        """The env_steps of the trials under this scheduler, as far as they are recorded."""
+        """The env steps of the trials under this scheduler, as far as they are recorded."""
         return sum(fate.env_steps for fate in self.fates)
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Trainer(Protocol):
         algorithm: its name
         env: an environment, or several
         config: hyperparameters; absent ones have their defaults
-        total_timesteps: env_steps of the whole training
+        total_timesteps: env steps of the whole training
         seed: of everything that is drawn
         device: "auto", "cpu", "cuda", ...
         controls: what ends a training early
@@ -79,7 +79,7 @@ class Trainer(Protocol):
 
     @property
     def total_timesteps(self) -> int:
-        """The length of the whole training, in env_steps."""
+        """The length of the whole training, in env steps."""
 
     @total_timesteps.setter
     def total_timesteps(self, total: int) -> None: ...

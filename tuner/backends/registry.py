@@ -117,7 +117,7 @@ def make_trainer(
 def with_config(
     agent: Trainer, config: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]
 ) -> Trainer:
-    """Return the agent with the configuration that it shall have at its env_steps.
+    """Return the agent with the configuration that it shall have at its env steps.
 
     Args:
         agent: it is closed where another one takes its place

@@ -91,7 +91,7 @@ class SuiteAgent:
 
     To its callers it is one agent: searches, histories and tournaments need not know.
 
-    Each has an equal share of the env_steps. Returns are normalised scores, those of evaluations
+    Each has an equal share of the env steps. Returns are normalised scores, those of evaluations
     means over the environments; there the metrics have each one's own return, ``eval_return/ENV``.
 
     Args: as those of `rltune.agents.loop.agent.Agent`, but ``env`` is a suite's name.

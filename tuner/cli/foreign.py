@@ -1,6 +1,6 @@
 """Flags of xagents: their names here, or a sentence on what does their work.
 
-Its names for hyperparameters stand beside the others' in `rltune.agents.config.ALIASES`.
+Its names for hyperparameters stand beside the others' in `rltune.agents.aliases.ALIASES`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Options of a run, each declared once: a dataclass field that knows its flag, range and help.
 
-`option` does for the options of a search or a training what `rltune.agents.config.hp` does for
-hyperparameters. From the declaration come the flags of the command line
+`option` does for the options of a search or a training what `rltune.agents.hyperparameters.hp`
+does for hyperparameters. From the declaration come the flags of the command line
 (`rltune.cli.option_flags`), the checks of the value, the key in run.yaml, and the keywords of the
 Python functions with their documentation.
 """

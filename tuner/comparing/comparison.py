@@ -80,7 +80,7 @@ def compare(
         metric: of the evaluations; "mean_reward" is that of training episodes; a minus in front
             makes lower better
         objective: what of a training's evaluations is its score, as in `rltune run --objective`
-        until: only evaluations up to so many env_steps count; None: all
+        until: only evaluations up to so many env steps count; None: all
         scales: environment -> the returns that count as 0 and as 1; with several environments by
             default what random actions get, and gymnasium's solving return
         env: the environment of logs that don't say it

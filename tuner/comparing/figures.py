@@ -53,7 +53,7 @@ def plot_history(
         axis: "env_steps", or "time": since the start of each training
         metric: "eval_return" of greedy evaluations, "mean_reward" of training episodes, or any
             other column of the histories
-        until: the env_steps at which the curves end
+        until: the env steps at which the curves end
         env: the environment of logs that don't say it
 
     Raises:

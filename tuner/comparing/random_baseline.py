@@ -18,7 +18,7 @@ LEAST_SEEDS = 5
 def random_entries(entries: Sequence[Entry], metric: str) -> tuple[list[Entry], list[str]]:
     """Return actions at random on each environment, with as many seeds as the others have.
 
-    They learn nothing, so their score is the same at any number of env_steps. Only gymnasium's own
+    They learn nothing, so their score is the same at any number of env steps. Only gymnasium's own
     environments are played, without arguments: no other code that a run names is executed here.
 
     Args:

@@ -49,7 +49,7 @@ class _Episodes:
     returns: Array
     seconds: Array
     env: str | None
-    hidden: float  # env_steps that episodes which haven't ended may hide, at most
+    hidden: float  # env steps that episodes which haven't ended may hide, at most
 
 
 def holds_logs(path: Path) -> bool:
@@ -279,7 +279,7 @@ def _episodes(files: Sequence[Path]) -> _Episodes:
 
 
 def _rolling(episodes: _Episodes, folder: Path) -> Curve:
-    """Return means over the last 100 episodes, at even distances of env_steps."""
+    """Return means over the last 100 episodes, at even distances of env steps."""
     sums = np.concatenate([[0.0], np.cumsum(episodes.returns)])
     end = episodes.env_steps[-1]
     steps = np.linspace(end / POINTS, end, POINTS)

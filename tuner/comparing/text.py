@@ -47,7 +47,7 @@ def names(labels: Iterable[str]) -> str:
 
 
 def length(low: int, high: int) -> str:
-    """Return the env_steps of trainings: one number where they are alike."""
+    """Return the env steps of trainings: one number where they are alike."""
     if low >= (1 - LIKE) * high:
         return count(high)
     return f"{count(low)} to {count(high)}"

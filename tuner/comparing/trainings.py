@@ -49,8 +49,8 @@ class TrainingRecord:
         config: the agent's hyperparameters, with their schedule if any; None where unknown
         variant: distinguishes agents of the same name
         seed: None where unknown
-        planned: env_steps that it was to have, None where unknown
-        reached: env_steps that it had
+        planned: env steps that it was to have, None where unknown
+        reached: env steps that it had
         metric: of the curve: evaluations, or training episodes where there are none
         diverged: it ended in numbers that are none, or failed: the worst score there is
         finalists: the number that its configuration was the best of on these test seeds; 0: none

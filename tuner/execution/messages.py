@@ -30,7 +30,7 @@ class Task(TypedDict):
     config: dict[str, Any]
     changes: list[Change]  # of the configuration on the way, ascending
     total_timesteps: int
-    points: list[int]  # env_steps at which an iteration ends, ascending, the last is the budget
+    points: list[int]  # env steps at which an iteration ends, ascending, the last is the budget
     since: int  # the last point that the driver has the result of
     evaluate_at: list[int]  # those of the points that are evaluated
     save_at: list[int]  # those at which the job may end, to be taken up again later

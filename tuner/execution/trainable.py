@@ -47,7 +47,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     ended at the point ``since``. The checkpoint holds the last result too, and the first result
     after a restart is that one again, so no row is missing; but for those up to ``since``.
 
-    The agent has the configuration that the task says for its env_steps, whatever the one in the
+    The agent has the configuration that the task says for its env steps, whatever the one in the
     checkpoint is: another job may have trained it.
     """
 

@@ -358,7 +358,7 @@ def _ppo(config: Mapping[str, Any]) -> dict[str, Any]:
 def updates(train_freq: int, gradient_steps: int, n_envs: int) -> tuple[int, int]:
     """Return SB3's ``train_freq`` and ``gradient_steps``.
 
-    Ours counts env_steps, SB3 steps of all environments at once: so many updates an env_step it is
+    Ours counts env steps, SB3 steps of all environments at once: so many updates an env step it is
     with both.
     """
     every = math.lcm(train_freq, n_envs)

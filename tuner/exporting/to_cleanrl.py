@@ -178,7 +178,7 @@ def _dqn(config: Config) -> Flags:
 
 
 def _steps_an_update(config: Config) -> float:
-    """Return the env_steps to each gradient step."""
+    """Return the env steps to each gradient step."""
     steps = config["gradient_steps"]
     return 1.0 if steps < 0 else float(config["train_freq"] / max(1, steps))
 

@@ -226,7 +226,7 @@ def _ppo(spec: TrainSpec) -> dict[str, Any]:
 
 def _replay(config: Config) -> dict[str, Any]:
     steps = config["gradient_steps"]
-    updates = 1.0 if steps < 0 else steps / config["train_freq"]  # an env_step
+    updates = 1.0 if steps < 0 else steps / config["train_freq"]  # an env step
     return {
         "train_batch_size_per_learner": config["batch_size"],
         "training_intensity": config["batch_size"] * updates,
@@ -263,7 +263,7 @@ def _sac(spec: TrainSpec) -> dict[str, Any]:
     text, target = config["ent_coef"], config["target_entropy"]
     learned = text.startswith("auto")
     start = "1" if text == "auto" else text.removeprefix("auto_")
-    # RLlib counts env_steps, ours updates.
+    # RLlib counts env steps, ours updates.
     every = config["target_update_interval"]
     if every > 1:
         steps = config["gradient_steps"]

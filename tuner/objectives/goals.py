@@ -47,7 +47,7 @@ def parse_goal(text: str) -> Goal:
     name = text.removeprefix("-")
     if name == STEPS:
         raise UserError(
-            "--against env_steps: every whole budget has the same, so the front is a view on an "
+            "--against env_steps: all whole budgets are the same, so the front is a view on an "
             "ordinary search; run that, then rltune show RUN --against env_steps."
         )
     if name in COSTS and text != name:

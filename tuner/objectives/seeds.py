@@ -31,7 +31,7 @@ class SeedPlan:
     """The seeds that a trial has in each stage.
 
     Attributes:
-        points: env_steps at which a training is evaluated, ascending
+        points: env steps at which a training is evaluated, ascending
         stops: those of them at which stages end; the last is the budget
         counts: seeds of a trial in each stage
         first: the first seed
@@ -64,8 +64,8 @@ def make_plan(
 
     Args:
         seeds: how many, or "racing" (up to three) or "racing:N"
-        points: env_steps at which a training is evaluated; the last is the budget
-        rungs: of the scheduler, in env_steps; empty where it has none
+        points: env steps at which a training is evaluated; the last is the budget
+        rungs: of the scheduler, in env steps; empty where it has none
         first: the first seed
 
     Raises:
@@ -140,7 +140,7 @@ class TrialSeeds:
     Args:
         plan: the search's
         runs: seed -> run, of a search that is resumed
-        settled: env_steps of the last value that was judged
+        settled: env steps of the last value that was judged
     """
 
     def __init__(

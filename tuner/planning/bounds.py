@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def most_env_steps(spec: SearchSpec, space: Space, starts: Sequence[StartConfig]) -> int | None:
-    """Return the env_steps of all trials and re-trainings, at most; None: unknown.
+    """Return the env steps of all trials and re-trainings, at most; None: unknown.
 
     A training of ours ends with the step of all its environments that reaches the budget. Those
     that fill their last rollout whatever its length (RLlib's, and agents of a user's own that can't

@@ -1,6 +1,6 @@
 """Default evaluations of a training: how many, and on how many episodes.
 
-Evaluations cost env_steps of their own: ten episodes of 1,000 steps, twenty times, are 200,000
+Evaluations cost env steps of their own: ten episodes of 1,000 steps, twenty times, are 200,000
 beside a training of 3,000. By default they are fewer then, by a rule that looks at nothing but the
 training's length and the environment's time limit, so all trials of a search have the same ones.
 """
@@ -14,7 +14,7 @@ from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.common.formats import count, plural
 
-# env_steps of evaluations for one of training, at most, by default. Without updates, and ten at
+# env steps of evaluations for one of training, at most, by default. Without updates, and ten at
 # once, they are cheaper: measured on CartPole, Acrobot and Pendulum (PPO, one core), a half to a
 # seventh; so evaluating takes about as long as training at most.
 SHARE = 3
@@ -22,7 +22,7 @@ LEAST = 3  # evaluations, and episodes of each
 
 
 def longest_episode(env: str, env_kwargs: Mapping[str, Any] | None = None) -> int | None:
-    """Return the env_steps of an episode, at most; of several environments, of one on each.
+    """Return the env steps of an episode, at most; of several environments, of one on each.
 
     None: no time limit is known before the environment is made, or it can't be made.
     """
@@ -51,7 +51,7 @@ def affordable(
 
     Args:
         env_steps: of the training
-        longest: env_steps of an episode, at most; None: unknown
+        longest: env steps of an episode, at most; None: unknown
         evaluations, episodes: that it has where they are no more than `SHARE` of the training
     """
     if longest is None:
@@ -68,7 +68,7 @@ def explained(
 
     Args:
         env_steps: of the training
-        longest: env_steps of an episode, at most; None: unknown
+        longest: env steps of an episode, at most; None: unknown
         now: evaluations, and episodes of each
         usual: the defaults where the training is long enough
     """

@@ -305,14 +305,14 @@ class _Plays:
         return fit
 
     def play_often(self, trials: int) -> list[NDArray[np.float64]]:
-        """Return env_steps, wall and cpu seconds, and re-trainings of `PLAYED` searches."""
+        """Return env steps, wall and cpu seconds, and re-trainings of `PLAYED` searches."""
         rngs = [np.random.default_rng([self.spec.seed, i]) for i in range(PLAYED)]
         return [
             np.array(column) for column in zip(*(self.play(trials, r) for r in rngs), strict=True)
         ]
 
     def play(self, trials: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
-        """Return env_steps, wall and cpu seconds, and re-trainings of one search."""
+        """Return env steps, wall and cpu seconds, and re-trainings of one search."""
         spec, n_starts = self.spec, min(len(self.own), trials)
         options = (spec.scheduler, spec.budget, spec.scheduler_options)
         scheduler = NoScheduler() if is_population(spec.scheduler) else make_scheduler(*options)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from rltune.backends.base import Trainer
     from rltune.runs.search_spec import SearchSpec
 
-SLICE = 64  # env_steps between two looks at the clock, where updates are more frequent
+SLICE = 64  # env steps between two looks at the clock, where updates are more frequent
 WARM_UP_SHARE = 0.2  # of the seconds, for the steps before the first update
-SHORT_WARM_UP = 500  # env_steps, when the real one takes longer than that
+SHORT_WARM_UP = 500  # env steps, when the real one takes longer than that
 FIRST_CUT = 200  # steps of the first evaluation; longer ones follow while there is time
 EVALUATION_SHARE = 0.25  # of the seconds, for an evaluation
 MAX_GROWTH = 10.0  # episodes may become so many times longer, if the environment lets them
@@ -62,7 +62,7 @@ class Measurement:
     Attributes:
         budget: env steps of the whole budget
         warm_up: those before the first update
-        collecting, learning: of an env_step before and after the first update
+        collecting, learning: of an env step before and after the first update
         evaluations: of all of them together, if episodes stay as long as they were seen last
         longest: the same if they become as long as the environment lets them, up to `MAX_GROWTH`
         memory: bytes of the process, with a replay memory as full as it will be
@@ -208,7 +208,7 @@ class _Run:
         self.slice = max(int(every), SLICE)
         self.slices: list[
             tuple[int, int, MeasuredCost]
-        ] = []  # env_steps before and after, and the cost
+        ] = []  # env steps before and after, and the cost
         self.evaluations: list[tuple[int, MeasuredCost]] = []  # the longest episode, and the cost
 
     @property
@@ -219,7 +219,7 @@ class _Run:
         self.agent.close()
 
     def train(self, until: int, ends: float) -> None:
-        """Train and evaluate until there are so many env_steps, or the time is up; once at least.
+        """Train and evaluate until there are so many env steps, or the time is up; once at least.
 
         A slice is never cut: half an update has no price.
         """
@@ -238,7 +238,7 @@ class _Run:
                 self._evaluate(None)
 
     def rate(self, first: int, last: int) -> MeasuredCost:
-        """Return the cost of an env_step between two points; nothing if none was done there."""
+        """Return the cost of an env step between two points; nothing if none was done there."""
         slices = [part for part in self.slices if first <= part[0] < last]
         if len(slices) > 3:
             slices = slices[1:]  # the very first steps take longer
@@ -308,7 +308,7 @@ class _Run:
             return file.stat().st_size
 
     def _replay(self, until: int) -> int:
-        """Return the bytes of the replay memory that are filled after so many env_steps."""
+        """Return the bytes of the replay memory that are filled after so many env steps."""
         size = int(self.config.get("buffer_size") or 0)
         memory = getattr(self.agent, "memory", None)
         if not size or memory is None:

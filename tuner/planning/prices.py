@@ -23,7 +23,7 @@ class Prices:
     Args:
         space: what is searched
         budget: env steps of a whole budget
-        first_rung: env_steps after which a trial is compared for the first time
+        first_rung: env steps after which a trial is compared for the first time
 
     Attributes:
         refused: how many proposals were not started because time was too short for them

@@ -32,7 +32,7 @@ class TrainingProgress:
         budget: env steps of a whole budget
         env_steps: so far
         started: Unix seconds
-        first_steps: env_steps at which it was started, more than 0 after a resume
+        first_steps: env steps at which it was started, more than 0 after a resume
         updated: Unix seconds of its last result
         seconds: of the worker's time, those of before a resume included
     """
@@ -54,7 +54,7 @@ class TrainingProgress:
 
     @property
     def rate(self) -> float | None:
-        """Its env_steps per second, or None while it is unknown."""
+        """Its env steps per second, or None while it is unknown."""
         if self.seconds > 0 and self.env_steps:
             return self.env_steps / self.seconds
         seconds = self.updated - self.started
@@ -69,7 +69,7 @@ class Pace:
         self._marks: deque[tuple[float, int]] = deque(maxlen=SPEED_POINTS + 1)
 
     def add(self, env_steps: int) -> None:
-        """Take the env_steps of everything so far."""
+        """Take the env steps of everything so far."""
         now = time.time()
         self._steps.append((now, env_steps))
         while self._steps[0][0] < now - RATE_WINDOW:
@@ -78,14 +78,14 @@ class Pace:
             self._marks.append((now, env_steps))
 
     def rate(self, env_steps: int) -> float | None:
-        """Return the env_steps per second; None while it is unknown."""
+        """Return the env steps per second; None while it is unknown."""
         if len(self._steps) < 2:
             return None
         (then, before), now = self._steps[0], time.time()
         return (env_steps - before) / (now - then) if now - then > 0.5 else None
 
     def speeds(self) -> list[float]:
-        """Return the env_steps per second over the last minutes, the latest last."""
+        """Return the env steps per second over the last minutes, the latest last."""
         marks = list(self._marks)
         return [
             (steps - before) / (now - then)
@@ -130,7 +130,7 @@ class SearchProgress:
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
         self._pace = Pace()
-        self._costs: list[tuple[int, float]] = []  # env_steps and seconds of each training
+        self._costs: list[tuple[int, float]] = []  # env steps and seconds of each training
         self._prices = 0.0  # the sum of their seconds per step: it is asked for all the time
         self._tried = 0  # trials that ended since then
 
@@ -159,7 +159,7 @@ class SearchProgress:
             return training
 
     def training_progress(self, number: int, seed: int, env_steps: int, seconds: float) -> None:
-        """Take a training's env_steps and seconds so far."""
+        """Take a training's env steps and seconds so far."""
         with self._lock:
             training = self.running.get((number, seed))
             if training is None:
@@ -201,12 +201,12 @@ class SearchProgress:
         return time.time() - self.started
 
     def rate(self) -> float | None:
-        """Return the env_steps per second of everything, or None while it is unknown."""
+        """Return the env steps per second of everything, or None while it is unknown."""
         with self._lock:
             return self._pace.rate(self.env_steps)
 
     def speeds(self) -> list[float]:
-        """Return the env_steps per second over the last minutes, the latest last."""
+        """Return the env steps per second over the last minutes, the latest last."""
         with self._lock:
             return self._pace.speeds()
 

@@ -140,7 +140,7 @@ class _Feature:
     """A number read from a configuration, and what is believed about its influence.
 
     Attributes:
-        read: the number, from a configuration and how many env_steps it runs
+        read: the number, from a configuration and how many env steps it runs
         spread: prior standard deviation of its slope
         mean: prior mean of its slope
         bends: whether its influence may be no power law

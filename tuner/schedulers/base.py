@@ -24,11 +24,11 @@ class Rung:
     """A line of the rung table.
 
     Attributes:
-        budget: of the rung, in env_steps
+        budget: of the rung, in env steps
         entered: trials that reached it with a value
         stopped: trials that were stopped there
         cutoff: value that a trial needs to go on; None while no trial is stopped there
-        seconds: after which trials are compared; None where env_steps count
+        seconds: after which trials are compared; None where env steps count
     """
 
     budget: int
@@ -43,12 +43,12 @@ class Place:
     """A trial's place at a rung, among those that have reached it so far.
 
     Attributes:
-        rung: its budget, in env_steps
+        rung: its budget, in env steps
         value: with which the trial entered it
         rank: of the value, 1 is the best; None where there is no order
         entered: trials that reached the rung with a value
         cutoff: value that a trial needs to go on; None while no trial is stopped there
-        seconds: after which trials are compared; None where env_steps count
+        seconds: after which trials are compared; None where env steps count
     """
 
     rung: int
@@ -64,8 +64,8 @@ class Segment:
     """A part of a trial that is trained by itself.
 
     Attributes:
-        since: env_steps from which it goes on, with what is in the trial's checkpoint then
-        until: env_steps at which it pauses, or the whole budget
+        since: env steps from which it goes on, with what is in the trial's checkpoint then
+        until: env steps at which it pauses, or the whole budget
         config: that it is trained with
     """
 
@@ -159,7 +159,7 @@ class Scheduler(ABC):
 
     @classmethod
     def rungs_of(cls, spec: SearchSpec) -> list[int]:
-        """Return the env_steps at which trials of a search are compared, the budget last.
+        """Return the env steps at which trials of a search are compared, the budget last.
 
         Raises:
             UserError: a wrong option.

@@ -42,7 +42,7 @@ OPTIONS = {
 def default_rungs(budget: int, reduction_factor: float = 3, n_rungs: int = 3) -> list[int]:
     """Return the rungs up to the whole budget, each `reduction_factor` times the one before.
 
-    50,000 env_steps give 5,556, 16,667 and 50,000.
+    50,000 env steps give 5,556, 16,667 and 50,000.
     """
     rungs = {round(budget / reduction_factor**k) for k in range(n_rungs)}
     return sorted(rung for rung in rungs if rung >= 1)
@@ -72,7 +72,7 @@ class Halving(Scheduler):
     at the points that it reported at before.
 
     Args:
-        rungs: budgets in env_steps at which trials are compared. The last is the whole budget:
+        rungs: budgets in env steps at which trials are compared. The last is the whole budget:
             values are recorded there for the table, no trial is stopped.
         reduction_factor: one in so many goes on
         min_population: values that a rung needs before it stops a trial, the trial's own included
@@ -96,7 +96,7 @@ class Halving(Scheduler):
         seconds: float | None = None,
     ) -> None:
         if not rungs or min(rungs) < 1:
-            raise UserError(f"the scheduler needs rungs of at least 1 env_step; got {list(rungs)}")
+            raise UserError(f"the scheduler needs rungs of at least 1 env step; got {list(rungs)}")
         if not reduction_factor > 1:
             raise UserError(f"reduction_factor must be greater than 1; got {reduction_factor}")
         if min_population < 1:

@@ -53,8 +53,8 @@ class PBT(Scheduler):
 
     Args:
         study: with the members, one a trial
-        pauses: env_steps at which all wait for each other, ascending
-        budget: of a trial in env_steps
+        pauses: env steps at which all wait for each other, ascending
+        budget: of a trial in env steps
         explorer: changes configurations
         checkpoint: where a trial's is
         seed: of the search
@@ -111,7 +111,7 @@ class PBT(Scheduler):
 
     @classmethod
     def rungs_of(cls, spec: SearchSpec) -> list[int]:
-        """Return the env_steps at which the population pauses, and the budget."""
+        """Return the env steps at which the population pauses, and the budget."""
         options = cls.checked(spec.scheduler_options)
         return [*pauses(spec, options["interval"]), spec.budget]
 
@@ -273,7 +273,7 @@ def members(options: Mapping[str, Any], trials: int | None) -> int:
 
 
 def pauses(spec: SearchSpec, interval: int | None) -> list[int]:
-    """Return the env_steps at which the population pauses.
+    """Return the env steps at which the population pauses.
 
     Without an interval at every evaluation; else at the first one at or after each multiple of it.
 

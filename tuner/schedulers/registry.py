@@ -87,7 +87,7 @@ def make_scheduler(
 
 
 def rungs_of(spec: SearchSpec) -> list[int]:
-    """Return the env_steps at which the scheduler of a search compares trials, the budget last.
+    """Return the env steps at which the scheduler of a search compares trials, the budget last.
 
     Raises:
         UserError: there is no such scheduler or option.

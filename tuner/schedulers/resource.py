@@ -1,4 +1,4 @@
-"""The resource of a trial: how far it is, in env_steps or by the seconds that it took.
+"""The resource of a trial: how far it is, in env steps or by the seconds that it took.
 
 Trials of one space differ up to 40-fold in price. With `seconds` among its options the scheduler
 compares trials that took equally long: rungs stay fractions of the budget, and a trial is as far in
@@ -24,7 +24,7 @@ class Resource:
 
     Args:
         budget: env steps of a whole budget
-        seconds: of training and evaluation that stand for the whole budget; None: env_steps count
+        seconds: of training and evaluation that stand for the whole budget; None: env steps count
         plan: which seeds a trial is judged on, and where
     """
 
@@ -60,7 +60,7 @@ class Resource:
         return resource
 
     def note(self, trial: int, seed: int, point: int, seconds: float) -> None:
-        """Record the seconds that a trial has taken on a seed until a point in env_steps."""
+        """Record the seconds that a trial has taken on a seed until a point in env steps."""
         if self.seconds is not None:
             self._times.setdefault(trial, {}).setdefault(point, {})[seed] = seconds
 
@@ -80,7 +80,7 @@ class Resource:
         return max(1, round(self.budget * seconds / self.seconds))
 
     def reports(self, reports: Reports) -> Reports:
-        """Return the reports of trials by their resource instead of env_steps."""
+        """Return the reports of trials by their resource instead of env steps."""
         return {
             trial: {self.at(trial, point): value for point, value in values.items()}
             for trial, values in reports.items()

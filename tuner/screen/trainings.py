@@ -26,7 +26,7 @@ class ShownTraining:
         expected: seconds that the whole budget should take with this configuration; None: unknown
         paused: it waits, for other seeds or for the population
         silent: method of its environment that does not answer, if there is one
-        values: latest scores, and ``points`` their env_steps
+        values: latest scores, and ``points`` their env steps
         places: rung -> how it stood there when it came
         state, reason: how it ended; empty while it runs
     """

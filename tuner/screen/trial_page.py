@@ -166,7 +166,7 @@ def _curve(view: SearchView, trial: ShownTraining, body: int, rows: int) -> list
             line.append(row, ACCENT)
         lines.append(line)
     axis, labels = ["─"] * width, [" "] * (width + 8)
-    # Where rungs count seconds, they have no place on a scale of env_steps.
+    # Where rungs count seconds, they have no place on a scale of env steps.
     for rung in [rung.budget for rung in view.rungs if not rung.seconds] or [budget]:
         at = min(width - 1, round((width - 1) * rung / budget))
         axis[at] = "┴"

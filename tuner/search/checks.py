@@ -35,7 +35,7 @@ def check_goals(spec: SearchSpec) -> None:
         )
     if "seconds" in spec.scheduler_options:
         raise UserError(
-            f"scheduler {spec.scheduler!r}: with --against, rungs count env_steps; remove seconds."
+            f"scheduler {spec.scheduler!r}: with --against, rungs count env steps; remove seconds."
         )
     if spec.warm_start:
         raise UserError(

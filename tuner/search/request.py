@@ -110,7 +110,7 @@ def check_paths(space: object, name: object, storage_path: object) -> None:
 
 
 def _whole(budget: Any) -> int:
-    """Return env_steps such as 5e4 as a whole number. UserError: it is no finite number."""
+    """Return env steps such as 5e4 as a whole number. UserError: it is no finite number."""
     if not isinstance(budget, (int, float)) or not math.isfinite(budget):
         raise UserError(f"budget must be a whole number, not {budget!r:.80}.")
     return int(budget)

@@ -18,7 +18,7 @@ class TrialRow:
 
     Attributes:
         row: what it has; the history's other columns are missing
-        since: env_steps at which it begins
+        since: env steps at which it begins
         mean: of the training episodes that ended in it; None: there was none
         varied: whether those episodes differed
         first: returns of the trial's first training episodes, `FIRST_EPISODES` at most

@@ -95,7 +95,7 @@ def split(config: Mapping[str, Any], env_kwargs: Mapping[str, Any], budget: int)
     Args:
         config: of a trial, with its helper values
         env_kwargs: of all trials; the configuration's win
-        budget: env_steps where the configuration says nothing
+        budget: env steps where the configuration says nothing
     """
     own = {name: value for name, value in config.items() if not is_surrounding(name)}
     ours = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def changes_of(trial: TrialRecord) -> list[dict[str, Any]]:
-    """Return the changes of a trial on the way: env_steps, parent and configuration of each."""
+    """Return the changes of a trial on the way: env steps, parent and configuration of each."""
     return list(trial.attrs.get("schedule", ()))
 
 

@@ -201,7 +201,7 @@ class SearchStudy:
                 pruned trial has its last intermediate value, whatever is given without a point.
             reason: `kind` or `kind: details`
             attrs: what else is to be kept, JSON types. "objective_mean" breaks ties.
-            point: env_steps of the value, which is the trial's last intermediate one then
+            point: env steps of the value, which is the trial's last intermediate one then
             others: the values of the other objectives, beside the value
         """
         whole = value is not None and all(map(math.isfinite, (value, *others)))

@@ -74,7 +74,7 @@ class MlflowSession(Session[str]):
                 self._client.set_tag(run, f"changed.{name}", text(value))
 
     def add(self, run: str, env_steps: int, metrics: dict[str, float]) -> None:
-        """Add a point of the curves, over env_steps."""
+        """Add a point of the curves, over env steps."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())

@@ -26,7 +26,7 @@ class TensorboardSession(Session[Folder]):
         return Folder(SummaryWriter(str(self.path / "tensorboard" / name)), config)
 
     def add(self, run: Folder, env_steps: int, metrics: dict[str, float]) -> None:
-        """Add a point of the curves, over env_steps."""
+        """Add a point of the curves, over env steps."""
         for name, value in metrics.items():
             run.writer.add_scalar(name, value, env_steps)
 

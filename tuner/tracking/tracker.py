@@ -34,7 +34,7 @@ class Tracker:
         self._put("trial_started", trial=dict(trial), config=dict(config), seed=seed, role=role)
 
     def log(self, trial: int, seed: int, role: str, row: Mapping[str, Any]) -> None:
-        """Add one history row; its env_steps are the x-axis."""
+        """Add one history row; its env steps are the x-axis."""
         self._put("log", trial=trial, seed=seed, role=role, row=dict(row))
 
     def trial_finished(self, trial: int, summary: Mapping[str, Any], seed: int, role: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from rltune.agents import PPO, Agent, Controls, UserError
+from rltune.agents.loop.evaluation import evaluation_envs
 from rltune.agents.memory.rollout import RolloutMemory
 
 RAW = {"normalize_observations": False, "normalize_rewards": False}
@@ -126,6 +127,7 @@ def test_evaluation_depends_on_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
     assert agent.evaluate(5, seed=4).returns != five.returns
     assert agent.evaluate(2, seed=3).returns == five.returns[:2]
     monkeypatch.setattr("rltune.agents.loop.evaluation.EVALUATION_ENVS", 1)
+    assert evaluation_envs("CartPole-v1", 5, seed=3, env_kwargs={}).n_envs == 1
     assert agent.evaluate(5, seed=3).returns == five.returns
     assert five.mean == pytest.approx(np.mean(five.returns))
     assert five.lengths == [int(r) for r in five.returns]

@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import make_config
-from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop import checkpoint
 from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.loop.controls import Controls, Monitor
-from rltune.agents.loop.evaluation import EVALUATION_ENVS, Seeds, run_episodes
+from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
 from rltune.backends.names import EXPLORES, NO_WEIGHTS, RLLIB
 from rltune.backends.rllib.building import build_algorithm
@@ -62,7 +61,7 @@ class RLlibAgent:
         algorithm: "rllib:NAME", see `rltune.backends.rllib.config.NAMES`
         env: a gymnasium id or ``module:Class``, with vectors as observations
         config: hyperparameters under RLlib's names, or under ours where there is a counterpart
-        total_timesteps: the length of the whole training in env_steps
+        total_timesteps: the length of the whole training in env steps
         seed: seeds RLlib, and the evaluations as those of our agents
         device: "cuda" gives the learner the GPU; "cpu" and "auto" do not
         controls: when to stop early; RLlib has no plateau rule
@@ -228,13 +227,8 @@ class RLlibAgent:
         if mode != GREEDY:
             raise UserError(f"{self.algorithm_spec} can only be evaluated greedily: {EXPLORES}")
         seed = Seeds.of(self.seed).evaluation if seed is None else seed
-        envs = Envs(
-            self.env,
-            min(episodes, EVALUATION_ENVS),
-            seed=seed,
-            env_kwargs=self.env_kwargs,
-            max_episode_steps=max_steps,
-            training=False,
+        envs = evaluation_envs(
+            self.env, episodes, seed=seed, env_kwargs=self.env_kwargs, max_steps=max_steps
         )
         policy: Any = self.algorithm  # as much of one of our algorithms as is needed
         acting = RecurrentActing(policy)
