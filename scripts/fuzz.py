@@ -19,7 +19,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import atheris
+try:
+    import atheris
+except ModuleNotFoundError:
+    sys.exit("fuzz.py needs the package atheris: pip install atheris")
 
 with atheris.instrument_imports(
     include=["rltune", "yaml", "zipfile", "torch._weights_only_unpickler"]

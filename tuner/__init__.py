@@ -98,5 +98,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Show the public names, whether they have been used yet or not."""
-    return sorted({*globals(), *__all__})
+    """Show the public names alone, whether they have been used yet or not."""
+    return __all__

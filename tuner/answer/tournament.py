@@ -188,6 +188,14 @@ class Tournament:
         """The number of re-trainings in all, at most."""
         return len(self.finalists) * self.planned
 
+    @property
+    def left(self) -> int:
+        """The number of re-trainings that have not ended, at most; 0 where none is needed."""
+        if self.next_job(()) is None:
+            return 0
+        known = {finalist.trial for finalist in self.finalists}
+        return max(1, self.total - sum(trial in known for trial, _ in self.scores))
+
     def _first_scores(self, trial: int) -> list[float]:
         """Return a finalist's scores up to the first seed that it lacks."""
         known = itertools.takewhile(lambda seed: (trial, seed) in self.scores, self.seeds)

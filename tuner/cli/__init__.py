@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and _is_ours(error):
             raise
-        said = complaint(error)
+        said = complaint(error, with_traceback=tells_all)
         if isinstance(error, BrokenPipeError) and said is None:
             # `rltune show RUN | head`: the reader has seen enough.
             silence_output()

@@ -10,14 +10,19 @@ SEE_ALL = "--traceback shows all of it"
 GONE = "the folder that you are in is gone; cd to another one."
 
 
-def complaint(error: BaseException) -> str | None:
-    """Return the sentence for an exception; None for a bug of rltune itself."""
+def complaint(error: BaseException, *, with_traceback: bool = False) -> str | None:
+    """Return the sentence for an exception; None for a bug of rltune itself.
+
+    Args:
+        error: the exception
+        with_traceback: the traceback is printed, so no flag is named that would print it
+    """
     if isinstance(error, UserError):
         return str(error)
     from rltune.agents.user_code import fault
 
     if said := fault(error):
-        return f"{said}; {SEE_ALL}."
+        return f"{said}." if with_traceback else f"{said}; {SEE_ALL}."
     if isinstance(error, FileNotFoundError) and folder_is_gone():
         return GONE
     if isinstance(error, PermissionError):

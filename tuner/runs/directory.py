@@ -7,6 +7,7 @@ one. Temporary names begin with a dot: pandas and pyarrow skip them when they re
 from __future__ import annotations
 
 import difflib
+import errno
 import fcntl
 import os
 import platform
@@ -74,11 +75,14 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
         )
     folder = Path(storage).expanduser()
     try:
-        is_file = folder.exists() and not folder.is_dir()
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        is_file = not there.is_dir()
     except PermissionError as error:
         raise storage_error(error, folder, "--storage-path") from error
-    if is_file:
+    if is_file and there == folder:
         raise UserError(f"storage path {storage!r} is a file; give a folder.")
+    if is_file:
+        raise storage_error(NotADirectoryError(errno.ENOTDIR, ""), folder / name, "--storage-path")
     return folder / name
 
 

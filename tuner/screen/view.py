@@ -78,10 +78,10 @@ class SearchView:
     def begin_tournament(
         self,
         labels: Mapping[int, str],
-        runs: int,
+        left: int,
         scores: Mapping[int, Mapping[int, float]] | None = None,
     ) -> None:
-        """Begin to train the finalists (trial -> name) again: so many ``runs`` in all.
+        """Begin to train the finalists (trial -> name) again: so many trainings are ``left``.
 
         ``scores`` holds the known scores: trial -> seed -> score.
         """
@@ -92,10 +92,11 @@ class SearchView:
             self.labels = dict(labels)
             for trial, known in (scores or {}).items():
                 self.test_scores[trial] = dict(known)
-            self._tell(
-                f"testing {plural(len(labels), 'finalist')} on test seeds: "
-                f"{plural(runs, 'training')}"
-            )
+            if left:
+                self._tell(
+                    f"testing {plural(len(labels), 'finalist')} on test seeds: "
+                    f"{plural(left, 'training')}"
+                )
 
     def trial_started(
         self,

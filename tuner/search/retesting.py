@@ -72,7 +72,8 @@ class Retesting:
             labels = {finalist.trial: _label(finalist) for finalist in finalists}
             total = self._tournament.total
             self.parts.progress.begin_tournament(total, len(self.scores))
-            self.parts.view.begin_tournament(labels, total, nested_scores(self.scores))
+            left, scores = self._tournament.left, nested_scores(self.scores)
+            self.parts.view.begin_tournament(labels, left, scores)
         return self._tournament
 
     def _chosen_finalists(self, final: bool) -> list[Finalist]:

@@ -16,6 +16,7 @@ from rltune.agents.errors import UserError
 from rltune.backends.names import spec_of
 from rltune.common.formats import plural
 from rltune.common.options import keywords, options_of, resumed
+from rltune.common.reading import reading
 from rltune.common.signatures import takes_options
 from rltune.results import SearchResult
 from rltune.runs.cloud import below, fetched, split_storage
@@ -205,6 +206,7 @@ def resume(
     if is_population(spec.scheduler) and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     found = config_class(spec.agent)
+    _check_trials(run, changes.get("trials"))
     with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as nodes:
         started += waited
         run.resumed(changes)
@@ -223,6 +225,21 @@ def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:
         raise UserError(
             f"--test-seeds {wanted}: {plural(most, 'test seed')} have been run already, and what "
             f"was measured counts. Write {most} or more."
+        )
+
+
+def _check_trials(run: RunDir, wanted: int | None) -> None:
+    """Raise UserError for fewer trials than have begun, which all count."""
+    if wanted is None or not run.study_path.exists():
+        return
+    from rltune.study.database import read_study
+
+    with reading(run.study_path):
+        begun = sum(trial.state.name != "WAITING" for trial in read_study(run.study_path))
+    if wanted < begun:
+        raise UserError(
+            f"--trials {wanted}: {plural(begun, 'trial')} have begun already, and what was "
+            f"measured counts. Write {begun} or more."
         )
 
 

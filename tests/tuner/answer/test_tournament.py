@@ -37,6 +37,20 @@ def counts(tournament: Tournament) -> list[int]:
     ]
 
 
+def test_what_is_left_is_counted() -> None:
+    tournament = make(3, planned=2, scores={(0, 100): 1.0, (1, 100): 1.0, (7, 100): 1.0})
+    assert tournament.left == 4  # trial 7 is no finalist
+    play(tournament, lambda trial, rng: 1.0)
+    assert tournament.left == 0
+
+
+def test_nothing_is_left_where_a_finalist_that_is_behind_gets_no_further_seeds() -> None:
+    tournament = make(2)
+    play(tournament, lambda trial, rng: 100.0 * (1 - trial) + rng.normal())
+    assert len(tournament.scores) < tournament.total
+    assert tournament.left == 0
+
+
 def test_all_get_a_seed_before_anyone_gets_the_next() -> None:
     tournament, order = make(3, planned=2), []
     while (job := tournament.next_job([job_name(*key) for key in order])) is not None:

@@ -94,7 +94,9 @@ def test_the_traceback_is_there_for_whoever_asks(
     said = capsys.readouterr().err
     assert said.startswith("Traceback")
     assert "backends.py" in said
-    assert said.splitlines()[-1].startswith("rltune: faulty_envs.py, line 25: KeyError")
+    last = said.splitlines()[-1]
+    assert last.startswith("rltune: faulty_envs.py, line 25: KeyError")
+    assert "--traceback" not in last
 
 
 def test_a_fault_of_rltune_itself_is_not_passed_off_as_the_users(

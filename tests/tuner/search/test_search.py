@@ -307,6 +307,19 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
+def test_a_resume_of_a_finished_search_tests_nothing_and_takes_no_trial_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = search(tmp_path, trials=4, test_seeds=2).path
+    with pytest.raises(UserError, match=r"--trials 3: 4 trials have begun already.* Write 4 or mo"):
+        rltune.resume(path, trials=3, screen="none")
+    assert yaml.safe_load((path / "run.yaml").read_text())["spec"]["trials"] == 4
+    rltune.resume(path, screen="plain")
+    assert "testing" not in capsys.readouterr().out
+    assert len(rltune.resume(path, trials=5, screen="none").trials()) == 5
+
+
+@pytest.mark.usefixtures("no_ray")
 def test_run_yaml_tells_everything(tmp_path: Path) -> None:
     result = search(tmp_path, trials=2, tournament=False, seed=3)
     content = yaml.safe_load((result.path / "run.yaml").read_text())

@@ -29,6 +29,10 @@ GOOD: dict[str, Any] = {"agent": "ppo", "env": "CartPole-v1", "trials": 1, "budg
         ({"space": [1]}, "space must be a dict, a path, or a name that ships"),
         ({"name": 5}, "name must be a text"),
         ({"storage_path": None}, "storage_path must be a folder or a URI"),
+        (
+            {"storage_path": "/dev/null/x"},
+            "cannot write /dev/null/x/.*a file stands where a folder",
+        ),
         ({"wandb": False}, "wandb must be a text, not False"),
         ({"metric": len}, "metric must be the name of a column"),
         ({"controls": {"target": 1}}, "unknown control 'target'; did you mean 'target_reward'"),
