@@ -40,7 +40,7 @@ def test_the_documents_list_every_sampler_with_its_options_and_defaults() -> Non
 def test_the_documents_say_which_know_several_objectives() -> None:
     text = " ".join((DOCS / "objectives.md").read_text().split())
     *names, last = (f"`{name}`" for name in for_several())
-    assert f"The samplers are {', '.join(names)} and {last}." in text
+    assert f"**Samplers**: {', '.join(names)} and {last}." in text
 
 
 def test_importing_the_names_imports_no_sampler() -> None:
