@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 from rltune.runs.search_spec import SearchSpec
-from rltune.samplers.registry import (
-    DEFAULT,
-    SAMPLERS,
-    check_options,
-    for_several,
-    learns,
-    sampler_class,
-)
+from rltune.samplers.registry import DEFAULT, SAMPLERS, check_options, for_several, sampler_class
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -48,11 +41,6 @@ def test_the_documents_say_which_know_several_objectives() -> None:
     text = " ".join((DOCS / "objectives.md").read_text().split())
     *names, last = (f"`{name}`" for name in for_several())
     assert f"**Samplers**: {', '.join(names)} and {last}." in text
-
-
-def test_those_at_random_learn_nothing() -> None:
-    assert [name for name in SAMPLERS if not learns(name)] == ["qmc", "random", "grid"]
-    assert all(map(learns, ("of another version", None, ["random"])))
 
 
 def test_importing_the_names_imports_no_sampler() -> None:
