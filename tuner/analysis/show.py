@@ -14,10 +14,12 @@ from rich.text import Text
 from rltune.analysis.learning_front import learning_front
 from rltune.analysis.summary import Summary
 from rltune.answer.model import Answer
+from rltune.answer.sentences import without_interval
 from rltune.common.formats import (
     count,
     duration,
     interval,
+    interval_title,
     plural,
     points,
     score,
@@ -26,12 +28,10 @@ from rltune.common.formats import (
 )
 from rltune.common.terminal import Sheet, make_console, plain_table
 from rltune.runs.reader import read_run
-from rltune.stats.estimates import FEW_RUNS
 
 if TYPE_CHECKING:
     from rltune.answer.front import Front
 
-TOO_FEW = f"With fewer than {FEW_RUNS} seeds there is no interval: these are the scores."
 STATES = {
     "COMPLETE": ("finished", "green"),
     "PRUNED": ("stopped early", "yellow"),
@@ -183,7 +183,11 @@ class _SearchPage(_Page):
 
     def _front(self, front: Front) -> None:
         self._conclusions(front)
-        note = "interquartile means on test seeds, 95 % interval" if front.tested else "as searched"
+        known = [each for member in front.members for each in member.estimates.values()]
+        note = "as searched"
+        if front.tested:
+            title = interval_title((each.low, each.high) for each in known)
+            note = f"interquartile means on test seeds, {title}"
         self.section("Front", note)
         names = [goal.name + (" (less is better)" if goal.minimize else "") for goal in front.goals]
         table = plain_table("", *names)
@@ -202,29 +206,33 @@ class _SearchPage(_Page):
             table.add_row(f"{mark} {member.label}", *cells, style="" if member.on_front else "dim")
         self.line(table)
         self.line(Text("* on the front   x dominated beyond chance", "dim"))
-        if any(len(row) < FEW_RUNS for member in front.members for row in member.scores.values()):
-            self.line(Text(TOO_FEW, "dim"))
+        scores = [row.values() for member in front.members for row in member.scores.values()]
+        for sentence in without_interval(scores):
+            self.line(Text(sentence, "dim"))
 
     def _ranking(self, answer: Answer) -> None:
         seeds = max(len(finalist.scores) for finalist in answer.ranking)
         self.section("Ranking", f"on {plural(seeds, 'test seed')}, interquartile means")
-        table = plain_table("", "IQM", "95 % interval", "worst", "seeds", "tuning", numbers_from=1)
+        title = interval_title((finalist.low, finalist.high) for finalist in answer.ranking)
+        table = plain_table("", "IQM", title, "worst", "seeds", "tuning", numbers_from=1)
         for finalist in answer.ranking:
             won = finalist.trial == answer.winner
-            mark = ">" if won else "=" if finalist.tied else " "
+            tied = finalist.tied and answer.winner is not None
+            mark = ">" if won else "=" if tied else " "
             ends = interval(finalist.low, finalist.high) or points(finalist.scores.values())
             numbers = score(finalist.iqm), ends, score(finalist.worst), str(len(finalist.scores))
-            style = "bold" if won else "" if finalist.tied else "dim"
+            style = "bold" if won else "" if tied else "dim"
             table.add_row(
                 f"{mark} {finalist.label}", *numbers, score(finalist.objective), style=style
             )
         self.line(table)
-        legend = "> the answer"
-        if any(finalist.tied and finalist.trial != answer.winner for finalist in answer.ranking):
-            legend += "   = the best one's lead over it is not proven"
-        self.line(Text(legend, "dim"))
-        if any(len(finalist.scores) < FEW_RUNS for finalist in answer.ranking):
-            self.line(Text(TOO_FEW, "dim"))
+        if answer.winner is not None:
+            legend = "> the answer"
+            if any(f.tied and f.trial != answer.winner for f in answer.ranking):
+                legend += "   = the best one's lead over it is not proven"
+            self.line(Text(legend, "dim"))
+        for sentence in without_interval(f.scores.values() for f in answer.ranking):
+            self.line(Text(sentence, "dim"))
 
     def _best_config(self) -> None:
         summary = self.summary

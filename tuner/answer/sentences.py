@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltune.common.formats import gain, interval, plural, score
-from rltune.stats.estimates import FEW_RUNS, MOST_RUNS, SIGNIFICANCE, significance, smallest_p_value
+from rltune.common.formats import gain, interval, plural, points, score
+from rltune.stats.estimates import (
+    FEW_ALIKE_RUNS,
+    FEW_RUNS,
+    MOST_RUNS,
+    SIGNIFICANCE,
+    alike,
+    significance,
+    smallest_p_value,
+)
 
 if TYPE_CHECKING:
     from rltune.answer.model import Circumstances, Ranked
@@ -190,6 +198,21 @@ def _more(ranked: Ranked, default: Ranked) -> str:
     return f" ({gain(ranked.iqm, default.iqm)}{gain_interval(ranked.difference, ', ')})"
 
 
+def without_interval(scores: Iterable[Collection[float]]) -> list[str]:
+    """Return why scores stand in place of an interval; ``scores`` of each configuration."""
+    rows, lines = [list(row) for row in scores], []
+    if any(len(row) < FEW_RUNS for row in rows):
+        lines.append(
+            f"With fewer than {FEW_RUNS} seeds there is no interval: these are the scores."
+        )
+    if any(FEW_RUNS <= len(row) < FEW_ALIKE_RUNS and alike(row) for row in rows):
+        lines.append(
+            f"With fewer than {FEW_ALIKE_RUNS} seeds, scores that are all alike give no interval: "
+            "other seeds may differ."
+        )
+    return lines
+
+
 def gain_interval(difference: Estimate, before: str = "") -> str:
     """Return "90 % interval -20.0 to 150.0" of a difference to the defaults, if there is one."""
     ends = interval(difference.low, difference.high)
@@ -223,7 +246,11 @@ def _leads(ranking: Sequence[Ranked], winner: Ranked, seeds_to_prove: int | None
         )
     elif len(ranking) > 1 and not unproven:
         how = "behind" if any(ranked.behind for ranked in ranking) else "worse, beyond chance"
-        lines.append(f"All other finalists are {how}.")
+        if len(ranking) == 2:
+            only = ranking[1]
+            lines.append(f"{_capital(only.label)} {_pick(only, 'is', 'are')} {how}.")
+        else:
+            lines.append(f"All other finalists are {how}.")
     return lines
 
 
@@ -249,15 +276,14 @@ def _quality(ranked: Ranked) -> str:
     its = _pick(ranked, "its", "their")
     if len(ranked.scores) == 1:
         return f"On the only test seed {_pick(ranked, 'it', 'they')} scored {score(ranked.iqm)}."
-    if ranked.low == ranked.high:
+    if alike(list(ranked.scores.values())):
         return f"On {_seeds(ranked)} that the search never saw, every score is {score(ranked.iqm)}."
     worst = f"{its} worst score {score(ranked.worst)}"
     mean = f"{its} interquartile mean is {score(ranked.iqm)}"
     if len(ranked.scores) < FEW_RUNS:
-        points = ", ".join(score(value) for value in ranked.scores.values())
         return (
-            f"On {_seeds(ranked)} that the search never saw, {its} scores are {points}: too few "
-            "for an interval."
+            f"On {_seeds(ranked)} that the search never saw, {its} scores are "
+            f"{points(ranked.scores.values())}: too few for an interval."
         )
     ends = interval(ranked.low, ranked.high)
     sure = f"95 % interval {ends}" if ends else "no interval: a training diverged"

@@ -77,9 +77,12 @@ def find_checkpoint(
         return _of_trial(run.path / "trials", trial, run.checkpoint(trial))
     found = run.best_dir / "checkpoint.pt"
     if not found.is_file():
+        answers = [run.best_dir / name for name in ("answer.yaml", "front.yaml")]
+        ended = any(map(Path.exists, answers)) and not (run.best_dir / "config.yaml").exists()
         raise UserError(
-            f"run {run.path} has no winner yet; choose a trial: --trial N. "
-            f"Those so far: {_numbers(run.path / 'trials')}"
+            f"run {run.path} {'ended without a winner' if ended else 'has no winner yet'}; choose "
+            "a trial: --trial N, or trial=N in Python. "
+            f"Those with a checkpoint: {_numbers(run.path / 'trials')}"
         )
     return found
 

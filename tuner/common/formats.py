@@ -31,13 +31,24 @@ def gain(a: float, b: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """Return "60.1 to 94.3"; nothing where there is none, as of fewer than five runs."""
+    """Return "60.1 to 94.3"; nothing where there is none, as of fewer than five runs.
+
+    `points` shows the scores then.
+    """
     return "" if low == -math.inf and high == math.inf else f"{score(low)} to {score(high)}"
 
 
 def points(values: Iterable[float]) -> str:
-    """Return "480.0, 490.0, 495.0": scores that are too few for an interval."""
-    return ", ".join(map(score, values))
+    """Return "480.0, 490.0, 495.0" or "all 500.0": scores that say too little for an interval."""
+    known = list(values)
+    if len(known) > 1 and len(set(known)) == 1:
+        return f"all {score(known[0])}"
+    return ", ".join(map(score, known))
+
+
+def interval_title(ends: Iterable[tuple[float, float]]) -> str:
+    """Return the title of a column of `interval` or `points`: "scores" where none has ends."""
+    return "95 % interval" if any(interval(*each) for each in ends) else "scores"
 
 
 def duration(seconds: float | None) -> str:

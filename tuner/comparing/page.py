@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rltune.common.formats import interval, plural, points, score
+from rltune.common.formats import interval, interval_title, plural, points, score
 from rltune.comparing import text
 from rltune.comparing.figures import charts
 from rltune.comparing.model import ComparisonData, EnvironmentResult, OverallResult
@@ -37,11 +37,12 @@ def page_of(found: ComparisonData, axis: str = "env_steps") -> Page:
 def scores_table(result: EnvironmentResult, number: int = 0, *, narrow: bool = False) -> Table:
     """Return a row per entry, the best first; ``narrow`` leaves the worst score out."""
     rows = []
+    title = interval_title((row.iqm.low, row.iqm.high) for row in result.rows)
     for row in result.rows:
         cells = {
             "": row.label,
             "IQM": score(row.iqm.value),
-            "95 % interval": interval(row.iqm.low, row.iqm.high) or points(row.scores),
+            title: interval(row.iqm.low, row.iqm.high) or points(row.scores),
             "mean": score(row.mean),
             "median": score(row.median),
             "worst": score(min(row.scores)),

@@ -22,7 +22,7 @@ from rltune.runs.reader import RunReader
 from rltune.runs.search_spec import SearchSpec
 from rltune.runs.train_spec import TrainSpec
 from rltune.space.surroundings import split
-from rltune.stats.estimates import FEW_RUNS, Estimate
+from rltune.stats.estimates import Estimate
 from rltune.study.lineage import lineage
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _winner(run: RunDir, summary: Summary) -> Exportable:
     config = summary.run.best
     if config is None:
         yet = "ended without a winner" if summary.ended_without_winner else "has no winner yet"
-        raise UserError(f"run {run.name!r} {yet}; choose a trial: --trial N.")
+        raise UserError(f"run {run.name!r} {yet}; choose a trial: --trial N, or trial=N in Python.")
     schedule = run.best_dir / "schedule.yaml"
     changes = load_yaml(schedule) if schedule.exists() else []
     return _found(run, config, changes, SearchSpec.from_dict(run.spec).first_seed, "the best trial")
@@ -138,12 +138,13 @@ def _scores(estimates: Mapping[str, Estimate], n: int) -> str:
     """Return a line with the estimates by their names, from ``n`` seeds."""
     if not all(math.isfinite(estimate.value) for estimate in estimates.values()):
         return f"test score: diverged on some of {n} seeds"
-    texts = []
+    texts, any_known = [], False
     for name, (value, low, high) in estimates.items():
         known = math.isfinite(low) and math.isfinite(high)
+        any_known = any_known or known
         texts.append(f"{name}{value:.6g}" + (f" [{low:.6g}, {high:.6g}]" if known else ""))
     of = f"{n} seeds" if n > 1 else "one seed"
-    what = "interquartile mean" + (" and 95 % interval" if n >= FEW_RUNS else "")
+    what = "interquartile mean" + (" and 95 % interval" if any_known else "")
     return f"test score {', '.join(texts)}: {what} of {of}"
 
 

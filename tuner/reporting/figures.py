@@ -219,12 +219,15 @@ def front(summary: Summary) -> Chart | None:
         members.sort(key=lambda member: member.values()[1])
         x, y = ([member.values()[k] for member in members] for k in (1, 0))
         ends = [member.estimates.get(first.name) for member in members]
-        tested = all(estimate is not None and _finite(estimate) for estimate in ends)
+        known = [estimate for estimate in ends if estimate is not None]
+        tested = any(map(_finite, known)) and len(known) == len(ends)
+        # Without an interval, as of scores that are all equal, there is no whisker.
+        known = [e if _finite(e) else Estimate(e.value, e.value, e.value) for e in known]
         series.append(
             Series(
                 "points", x, y, label, colour,
-                low=[estimate.low for estimate in ends if estimate] if tested else None,
-                high=[estimate.high for estimate in ends if estimate] if tested else None,
+                low=[estimate.low for estimate in known] if tested else None,
+                high=[estimate.high for estimate in known] if tested else None,
                 texts=[f"{member.label}: {score(member.values()[0])}" for member in members],
             )
         )  # fmt: skip

@@ -12,14 +12,25 @@ from typing import Any
 from rltune.analysis.summary import Summary
 from rltune.answer.front import Front
 from rltune.answer.model import Answer
-from rltune.answer.sentences import gain_interval
-from rltune.common.formats import count, duration, gain, interval, plural, points, score, setting
+from rltune.answer.sentences import gain_interval, without_interval
+from rltune.common.formats import (
+    count,
+    duration,
+    gain,
+    interval,
+    interval_title,
+    plural,
+    points,
+    score,
+    setting,
+)
 from rltune.common.version import __version__
 from rltune.reporting.charts import LIGHTER, Chart
 from rltune.reporting.clip import embedded as embedded_clip
 
 STATES = {"COMPLETE": "whole budget", "PRUNED": "stopped early", "FAIL": "failed",
           "RUNNING": "running", "WAITING": "waiting"}  # fmt: skip
+NOT_PROVEN = "lead not proven"
 REFRESH = 20  # seconds, of the page of a search that runs
 
 
@@ -279,22 +290,27 @@ def tables(summary: Summary) -> list[Table]:
 
 def ranking(answer: Answer) -> Table:
     """Return the finalists, best first."""
+    title = interval_title((finalist.low, finalist.high) for finalist in answer.ranking)
     rows = []
     for finalist in answer.ranking:
         won = finalist.trial == answer.winner
         chance = "" if finalist.improvement is None else f"{100 * finalist.improvement.value:.0f} %"
-        mark = "the answer" if won else "lead not proven" if finalist.tied else ""
+        tied = finalist.tied and answer.winner is not None
+        mark = "the answer" if won else NOT_PROVEN if tied else ""
         ends = interval(finalist.low, finalist.high) or points(finalist.scores.values())
         cells = [finalist.label, mark, score(finalist.iqm), ends, score(finalist.worst),
                  str(len(finalist.scores)), score(finalist.objective), chance]  # fmt: skip
         rows.append(TableRow(cells, won))
     columns = [TableColumn("finalist", number=False), TableColumn("verdict", number=False),
-               *map(TableColumn, ("test return (IQM)", "95 % interval", "worst seed", "seeds",
+               *map(TableColumn, ("test return (IQM)", title, "worst seed", "seeds",
                                   "in the search", "beats the defaults"))]  # fmt: skip
-    note = "Lead not proven: that the highest is above it can be luck. With fewer than five "
-    note += "seeds the scores stand in place of an interval. The last column is the share of runs "
-    note += "that score above a run of the defaults."
-    return Table("ranking", "Ranking on test seeds", columns, rows, note)
+    notes = []
+    if any(row.cells[1] == NOT_PROVEN for row in rows):
+        notes.append("Lead not proven: that the highest is above it can be luck.")
+    notes += without_interval(finalist.scores.values() for finalist in answer.ranking)
+    if any(row.cells[-1] for row in rows):
+        notes.append("The last column is the share of runs that score above a run of the defaults.")
+    return Table("ranking", "Ranking on test seeds", columns, rows, " ".join(notes))
 
 
 def front(found: Front) -> Table:
@@ -306,13 +322,15 @@ def front(found: Front) -> Table:
             estimate = member.estimates.get(goal.name)
             cells.append(score(estimate.value if estimate else member.tuning.get(goal.name)))
             if found.tested:
-                cells.append(interval(estimate.low, estimate.high) if estimate else "")
+                ends = interval(estimate.low, estimate.high) if estimate else ""
+                cells.append(ends or points(member.scores.get(goal.name, {}).values()))
         rows.append(TableRow(cells, won=member is found.best))
     columns = [TableColumn("configuration", number=False), TableColumn("verdict", number=False)]
     for goal in found.goals:
         columns.append(TableColumn(goal.name))
         if found.tested:
-            columns.append(TableColumn("95 % interval"))
+            known = [m.estimates[goal.name] for m in found.members if goal.name in m.estimates]
+            columns.append(TableColumn(interval_title((e.low, e.high) for e in known)))
     note = "Commands for each are in best/front.yaml. "
     note += "On test seeds." if found.tested else "On tuning seeds: nothing is tested."
     return Table("front-table", "The front", columns, rows, note)

@@ -12,7 +12,14 @@ import pandas as pd
 from rltune.analysis.summary import Summary
 from rltune.common.formats import count, plural, score
 from rltune.reporting.charts import BLUE, GREY, Panel, Series
-from rltune.stats.estimates import FEW_RUNS, Estimate, bootstrap_interval, far_below, iqm
+from rltune.stats.estimates import (
+    FEW_RUNS,
+    Estimate,
+    alike,
+    bootstrap_interval,
+    far_below,
+    iqm,
+)
 
 Array = npt.NDArray[np.float64]
 MOST_POINTS = 60  # of a curve: each has a bootstrap of its own
@@ -33,7 +40,7 @@ def learning_curve(
         return None
     band = None
     if values.shape[1] >= FEW_RUNS:
-        band = [bootstrap_interval(row) for row in values]
+        band = [(row[0], row[0]) if alike(row) else bootstrap_interval(row) for row in values]
     return Series(
         "line", x.tolist(), [iqm(row) for row in values], label, colour,
         low=None if band is None else [low for low, _ in band],

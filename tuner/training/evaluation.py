@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -181,15 +181,16 @@ def summary(
 ) -> dict[str, Any]:
     """Return an evaluation as JSON-able values.
 
-    The interval is None for fewer than 5 episodes, the success rate where it is unknown.
+    The interval is None where there is none, as for fewer than 5 episodes; the success rate where
+    it is unknown.
     """
     import math
 
-    from rltune.stats.estimates import FEW_RUNS, bootstrap_interval, iqm
+    from rltune.stats.estimates import bootstrap_interval, iqm
 
-    interval: Sequence[float | None] = (None, None)
-    if len(evaluation.returns) >= FEW_RUNS and all(map(math.isfinite, evaluation.returns)):
-        interval = bootstrap_interval(evaluation.returns)
+    ends: tuple[float, float] | tuple[None, None] = bootstrap_interval(evaluation.returns)
+    if not all(map(math.isfinite, ends)):
+        ends = (None, None)
     return {
         "checkpoint": None if path is None else shown(path),
         "agent": agent.algorithm_spec,
@@ -200,7 +201,7 @@ def summary(
         "mean": evaluation.mean,
         "std": evaluation.std,
         "iqm": iqm(evaluation.returns),
-        "iqm_interval": list(interval),
+        "iqm_interval": list(ends),
         "success_rate": evaluation.success_rate,
         "mean_length": sum(evaluation.lengths) / len(evaluation.lengths),
         "seconds": evaluation.seconds,
@@ -214,6 +215,8 @@ def describe(result: Mapping[str, Any]) -> str:
     """Return an evaluation in a few lines."""
     returns, (low, high) = result["returns"], result["iqm_interval"]
     interval = "" if low is None else f"  95 % interval {low:.6g} to {high:.6g}"
+    if low is None and len(returns) > 1 and len(set(returns)) == 1:
+        interval = f"  all {returns[0]:.6g}"
     lengths = result["lengths"]
     rows = {
         "mean": f"{result['mean']:.6g}  standard deviation {result['std']:.6g}",

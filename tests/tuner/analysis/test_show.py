@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from rltune.analysis.show import _dimension, show
 from rltune.answer.model import Circumstances, Finalist
 from rltune.answer.ranking import build_answer
 from rltune.cli import main
+from rltune.reporting.page import ranking
 from rltune.runs.directory import RunDir
 from rltune.runs.history import HistoryWriter
 from rltune.runs.trials_table import write_trials
@@ -155,6 +157,43 @@ def test_ties_are_marked_and_explained(search):
     assert (
         f"# prove the lead, if it is real\n  rltune resume {search.path} --test-seeds 33\n" in page
     )
+
+
+def test_scores_that_are_all_alike_are_no_interval(search):
+    finish(search, {0: [500] * 5, 1: [500] * 5, 2: [381, 467, 500, 500, 500]})
+    page = shown(search.path)
+    row = next(line for line in page.splitlines() if "> the defaults" in line)
+    assert "all 500.0" in row
+    assert "500.0 to" not in row
+    assert "95 % interval" in page
+    assert "scores that are all alike give no interval" in " ".join(page.split())
+
+
+def test_a_column_without_intervals_is_headed_scores(search):
+    finish(search, {0: [300, 310], 2: [480, 490]})
+    page = shown(search.path)
+    assert "95 % interval" not in page.partition("Ranking")[2]
+    assert next(line for line in page.splitlines() if "IQM" in line).split()[:2] == [
+        "IQM",
+        "scores",
+    ]
+
+
+def test_where_all_finalists_diverged_no_row_is_marked(search):
+    finalists = [
+        Finalist(trial=n, origins=(origin,), config=DEFAULTS, seeds={100: math.nan, 101: math.nan})
+        for n, origin in ((0, "default"), (1, "start:0"))
+    ]
+    answer = build_answer(finalists, Circumstances())
+    search.write_yaml("best/answer.yaml", answer.to_dict())
+    page = shown(search.path)
+    assert "There is no answer" in page
+    assert "all diverged" in page
+    assert "= " not in page
+    assert "> the answer" not in page
+    table = ranking(answer)
+    assert [row.cells[1] for row in table.rows] == ["", ""]
+    assert "not proven" not in table.note.lower()
 
 
 def test_a_tournament_that_was_cut_short_has_its_planned_seeds_first(search):

@@ -46,8 +46,24 @@ def test_a_clear_winner_is_named_with_its_interval_and_its_chance():
     assert "probability of 100 % (95 % interval 64 to 100 %)" in text(answer)
     assert "95 % interval 480.0 to 500.0" in text(answer)
     assert "worst score 480.0" in text(answer)
-    assert "All other finalists are worse" in text(answer)
+    assert "The defaults are worse, beyond chance." in text(answer)
     assert answer.warnings == ()
+
+
+def test_all_others_are_named_together_where_there_are_several():
+    finalists = [finalist(n, [300, 310, 320, 330, 340 + n]) for n in (3, 4)]
+    answer = build_answer(
+        [default([300, 310, 320, 330, 340]), *finalists, finalist(7, list(range(480, 490)))], GOOD
+    )
+    assert "All other finalists are worse, beyond chance." in text(answer)
+
+
+def test_every_score_is_said_to_be_the_same_only_where_it_is():
+    assert "the search never saw, every score is 500.0." in text(build_answer([default([500] * 2)]))
+    answer = build_answer([default([500.0] * 19 + [400.0])])
+    assert answer.ranking[0].low == answer.ranking[0].high == 500.0
+    assert "every score" not in text(answer)
+    assert "their worst score 400.0" in text(answer)
 
 
 def test_when_the_default_is_not_beaten_it_is_the_answer_and_the_higher_score_is_named():

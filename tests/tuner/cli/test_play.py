@@ -9,8 +9,10 @@ import pytest
 import yaml
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
+from rltune.agents.loop.results import Evaluation
 from rltune.backends.checkpoints import find_checkpoint
 from rltune.runs.directory import RunDir
+from rltune.training.evaluation import describe, summary
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,11 @@ def test_missing_ones_are_named(search, training, tmp_path, checkpoint):
     with pytest.raises(UserError, match=r"no checkpoint of trial 3; there are: 0, 9, 10"):
         find_checkpoint(str(search), trial=3)
     (search / "best" / "checkpoint.pt").unlink()
-    with pytest.raises(UserError, match=r"no winner yet.*0, 9, 10"):
+    with pytest.raises(UserError, match=r"no winner yet.*--trial N, or trial=N in Py.*0, 9, 10"):
+        find_checkpoint(str(search))
+    (search / "best" / "answer.yaml").touch()
+    (search / "best" / "config.yaml").unlink(missing_ok=True)
+    with pytest.raises(UserError, match="ended without a winner; choose a trial"):
         find_checkpoint(str(search))
     with pytest.raises(UserError, match="has no trials"):
         find_checkpoint(str(training), trial=0)
@@ -127,6 +133,14 @@ def test_eval_in_words(training, capsys):
     for word in ("CartPole-v1", "mean", "standard deviation", "95 % interval", "episode length"):
         assert word in said
     assert "success" not in said
+
+
+def test_an_eval_of_returns_that_are_all_alike_has_no_interval(training, tmp_path, capsys):
+    evaluation = Evaluation(returns=[500.0] * 5, lengths=[500] * 5, seconds=1.0)
+    agent = Agent.load(training / "checkpoints" / "last.pt")
+    result = summary(tmp_path, agent, evaluation)
+    assert result["iqm_interval"] == [None, None]
+    assert re.search(r"interquartile mean +500  all 500\n", describe(result))
 
 
 def test_a_success_rate_is_told_where_there_is_one(tmp_path, monkeypatch, capsys):

@@ -228,7 +228,7 @@ def test_mistakes_are_one_sentence(
         ([run, "--trial", 7], "has no trial 7; it has 0 to 1."),
         ([run, "--to", "xgboost"], "unknown format 'xgboost'"),
         ([trained, "--trial", 0], "has no trials; leave out --trial."),
-        ([new], "has no winner yet; choose a trial: --trial N."),
+        ([new], "has no winner yet; choose a trial: --trial N, or trial=N in Python."),
         ([new, "--trial", 0], "it has none yet."),
         ([both, "--to", "zoo"], "several environments at once, which --to zoo can't say"),
         ([tmp_path / "nothing"], "no run"),

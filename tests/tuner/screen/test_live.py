@@ -16,7 +16,15 @@ import time
 
 import pytest
 from rich.console import Console
-from rltune.common.formats import count, duration, interval, score, setting
+from rltune.common.formats import (
+    count,
+    duration,
+    interval,
+    interval_title,
+    points,
+    score,
+    setting,
+)
 from rltune.schedulers.base import Rung
 from rltune.screen import LiveScreen, SearchScreen, live
 from rltune.screen.drawing import BARS, sparkline
@@ -166,6 +174,12 @@ def test_numbers_are_written_for_people():
     assert interval(9.8765, 498.234) == "9.88 to 498.2"
     assert interval(-infinite, 498.234) == "diverged to 498.2"
     assert interval(-infinite, infinite) == ""
+    assert points([480.0, 490.0]) == "480.0, 490.0"
+    assert points([500.0] * 5) == "all 500.0"
+    assert points([-infinite, -infinite]) == "all diverged"
+    assert points([500.0]) == "500.0"
+    assert interval_title([(-infinite, infinite), (1.0, 2.0)]) == "95 % interval"
+    assert interval_title([(-infinite, infinite)]) == "scores"
     assert [duration(x) for x in (9, 751, 7500, None)] == ["0:09", "12:31", "2:05:00", "-"]
     assert [count(x) for x in (999.6, 1_250_000, 2e9)] == ["1,000", "1.25 M", "2.00 G"]
     assert setting(0.99973123) == "0.9997312"  # four digits of 1 - x

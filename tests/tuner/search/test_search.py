@@ -311,7 +311,7 @@ def test_a_resume_of_a_finished_search_tests_nothing_and_takes_no_trial_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = search(tmp_path, trials=4, test_seeds=2).path
-    with pytest.raises(UserError, match=r"--trials 3: 4 trials have begun already.* Write 4 or mo"):
+    with pytest.raises(UserError, match=r"--trials 3: 4 trials have begun already.* Write 4 or m"):
         rltune.resume(path, trials=3, screen="none")
     assert yaml.safe_load((path / "run.yaml").read_text())["spec"]["trials"] == 4
     rltune.resume(path, screen="plain")

@@ -94,7 +94,16 @@ def test_the_interval_stays_within_the_scores_from_five_runs_on():
     scores = [381.0, 467.0, 500.0, 500.0, 500.0]
     low, high = bootstrap_interval(scores)
     assert (low, high) == (381.0, 500.0)
-    assert bootstrap_interval([500.0] * 5) == (500.0, 500.0)
+
+
+@pytest.mark.parametrize(("runs", "known"), [(2, False), (5, False), (9, False), (10, True)])
+def test_few_scores_that_are_all_equal_have_no_interval(runs, known):
+    """Of five equal ones, up to 45 % of the seeds may differ unseen."""
+    found = (500.0, 500.0) if known else (-math.inf, math.inf)
+    assert bootstrap_interval([500.0] * runs) == found
+    assert bootstrap_interval([-math.inf] * 5) == (-math.inf, math.inf)
+    low, high = bootstrap_interval([500.0] * 8 + [499.0])
+    assert 499.0 <= low <= high == 500.0
 
 
 @pytest.mark.parametrize("scores", [[500.0], [400.0, 450.0, 500.0], [10.0, 20.0, 30.0, 400.0]])
