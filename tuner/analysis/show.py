@@ -159,7 +159,7 @@ class _SearchPage(_Page):
         if answer is None:
             self.section("So far" if self.summary.status != "finished" else "Answer")
             if best is None:
-                self.line("No trial has run its whole budget yet, so nothing can be said.")
+                self.line(self.summary.no_result)
                 return
             self.line(f"Trial {best[0]} scored {score(best[1])}, the best of the search.")
             caution = "It was chosen for that score, on its one tuning seed: expect less on others."
@@ -299,7 +299,7 @@ class _SearchPage(_Page):
     def _next(self) -> None:
         summary, place = self.summary, self.place
         commands = []
-        if summary.status == "unfinished":
+        if summary.status == "unfinished" and not summary.all_failed:
             commands.append((f"rltune resume {place}", "go on with the search"))
         if seeds := summary.more_test_seeds:
             commands.append(

@@ -107,6 +107,19 @@ class Summary:
         answer = self.front or self.answer
         return answer is not None and self.best_config is None
 
+    @property
+    def all_failed(self) -> bool:
+        """Whether trials have failed, and none has given a value."""
+        given = {"COMPLETE", "PRUNED"} & self.states.keys()
+        return not self.running and "FAIL" in self.states and not given
+
+    @property
+    def no_result(self) -> str:
+        """The sentence that stands for an answer while there is no result."""
+        if self.all_failed:
+            return "Every trial has failed so far: mend what they failed of, and start anew."
+        return "No trial has run its whole budget yet, so nothing can be said."
+
     @cached_property
     def trials(self) -> pd.DataFrame:
         """A row per trial."""

@@ -208,7 +208,7 @@ def sentences(summary: Summary) -> list[str]:
     if summary.kind == "train":
         return ["One training on one seed: what another seed gives is not known."]
     if summary.best is None:
-        return ["No trial has run its whole budget yet, so nothing can be said."]
+        return [summary.no_result]
     trial, value = summary.best
     found = [
         f"Trial {trial} scored {score(value)}, the best of the search so far.",

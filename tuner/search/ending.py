@@ -150,11 +150,12 @@ class Ending:
             or any(job.env_steps for job in self.running.jobs.values())
         ):
             return
-        numbers = " and ".join(str(trial.number) for trial in failed)
+        *numbers, last = (str(trial.number) for trial in failed)
+        ended = f"trials {', '.join(numbers)} and {last}" if numbers else f"trial {last}"
         said = failure.reason.removeprefix("error: ")
         where = place_in_own_code(failure.traceback)
         self.parts.recorder.write_trials_table(force=True)  # it has the traceback
         raise UserError(
-            f"nothing works: trial {numbers} ended before any result with {said}"
+            f"nothing works: {ended} ended before any result with {said}"
             f"{where and f' ({where})'}. Once that is mended, start the search anew."
         )

@@ -188,9 +188,9 @@ def summary(
 
     from rltune.stats.estimates import bootstrap_interval, iqm
 
-    ends: tuple[float, float] | tuple[None, None] = bootstrap_interval(evaluation.returns)
-    if not all(map(math.isfinite, ends)):
-        ends = (None, None)
+    low, high = bootstrap_interval(evaluation.returns)
+    known = math.isfinite(low) and math.isfinite(high)
+    ends = (low, high) if known else (None, None)
     return {
         "checkpoint": None if path is None else shown(path),
         "agent": agent.algorithm_spec,

@@ -146,6 +146,15 @@ def test_the_time_in_which_nobody_drove_the_run_does_not_count(search):
     assert "of training in 1:45 on the clock" in shown(search.path)
 
 
+def test_a_search_of_failures_alone_is_not_to_be_resumed_for_ever(search):
+    failed = [trial(n, "FAIL", reason="error: NaN") for n in (0, 1)]
+    write_trials(search.trials_path, [*failed, trial(2, "RUNNING")])
+    page = shown(search.path)
+    assert "Every trial has failed so far" in page
+    assert "rltune resume" not in page
+    assert "No trial has run its whole budget yet" not in page
+
+
 def test_ties_are_marked_and_explained(search):
     finish(search, {0: [500] * 5, 1: [500] * 5, 2: [381, 467, 500, 500, 500]})
     page = shown(search.path)
