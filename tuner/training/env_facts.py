@@ -142,12 +142,11 @@ def fact_lines(facts: Mapping[str, Any]) -> list[str]:
     lines = [facts["env"], *(f"  {name:<16}{text}" for name, text in rows.items() if text)]
     lines += [f"  - {note}" for note in facts["notes"]]
     fitting = [name for name, why in facts["agents"].items() if not why]
-    own, rllibs = (
-        ", ".join(name for name in fitting if bool(backend_of(name).prefix) == others) or "none"
-        for others in (False, True)
-    )
-    lines += ["", f"agents that fit: {own}"]
-    lines.append(f"RLlib's, without building them: {rllibs}")
+    lines.append("")
+    for backend in BACKENDS:
+        names = ", ".join(name for name in fitting if backend_of(name) is backend) or "none"
+        theirs = f"{backend.name}'s, without building them"
+        lines.append(f"{theirs if backend.prefix else 'agents that fit'}: {names}")
     lines += [f"  not {name}: {why}" for name, why in _reasons(facts["agents"]).items()]
     if known := ", ".join(f"{agent} {name}" for agent, name in _first(facts["presets"])):
         lines.append(f"known-good settings, for rltune train AGENT --preset NAME: {known}")
