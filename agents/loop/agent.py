@@ -36,6 +36,9 @@ Array = NDArray[Any]
 class Agent:
     """An algorithm that trains on an environment.
 
+    The collector, the training loop and the evaluation do the work. This class is their public face
+    and passes calls on, therefore it is long.
+
     Args:
         algorithm: a name, ``module:Class`` or a class
         env: a gymnasium id or ``module:Class``
