@@ -36,9 +36,6 @@ Array = NDArray[Any]
 class Agent:
     """An algorithm that trains on an environment.
 
-    The collector, the training loop and the evaluation do the work. This class is their public face
-    and passes calls on, therefore it is long.
-
     Args:
         algorithm: a name, ``module:Class`` or a class
         env: a gymnasium id or ``module:Class``
@@ -201,14 +198,8 @@ class Agent:
         check_eval_mode(mode)
         explores = mode == STOCHASTIC
         seed = self._seeds.evaluation if seed is None else seed
-        envs = evaluation_envs(
-            self.env,
-            episodes,
-            seed=seed,
-            env_kwargs=self.env_kwargs,
-            max_steps=max_steps,
-            **self.view,
-        )
+        around = {"env_kwargs": self.env_kwargs, "max_steps": max_steps, **self.view}
+        envs = evaluation_envs(self.env, episodes, seed=seed, **around)
         actor = self.algorithm
         if explores:
             actor = exploring_copy(actor, self.config, self._spaces, seed, self.device)

@@ -86,7 +86,7 @@ def build_algorithm(
 
 
 def _sorted_values(config: Any) -> tuple[dict[str, Any], ...]:
-    """Return what RLlib takes as settings of training, model, sampler and recorded data."""
+    """Return the settings of training, model, sampler and recorded data, as RLlib sorts them."""
     values = config_dict(config)
     if "grad_clip" in values:
         values["grad_clip"] = values["grad_clip"] or None
