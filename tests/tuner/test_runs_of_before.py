@@ -74,10 +74,9 @@ def test_a_training_goes_on(runs: Path) -> None:
 
 
 def test_a_search_goes_on(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = rltune.open(runs / "interrupted").trials()
-    assert main(["resume", "interrupted", "--trials", str(len(before) + 1)]) == 0
-    after = rltune.open(runs / "interrupted").trials()
-    assert len(after) >= len(before) + 1
+    # Its table lags behind its study, where seven trials have begun: it was killed.
+    assert main(["resume", "interrupted", "--trials", "8"]) == 0
+    assert len(rltune.open(runs / "interrupted").trials()) == 8
     assert (runs / "interrupted" / "best" / "answer.yaml").exists()
 
 

@@ -90,7 +90,7 @@ def test_failures_end_one_trial_each(tmp_path: Path) -> None:
 
 
 def test_what_never_works_ends_the_search(tmp_path: Path) -> None:
-    said = r"trial 0 and 1 ended before any result with KeyError: 'position' \(toy.py, line \d+\)"
+    said = r"trials 0 and 1 ended before any result with KeyError: 'position' \(toy.py, line \d+\)"
     with pytest.raises(UserError, match=said):
         search(tmp_path, env="toy:BrokenEnv", trials=30, retries=0)
     trials = rltune.open(tmp_path / "run").trials()
