@@ -109,9 +109,10 @@ class Summary:
 
     @property
     def all_failed(self) -> bool:
-        """Whether trials have failed, and none has given a value."""
+        """Whether trials have failed, none has given a value, and no worker has died."""
         given = {"COMPLETE", "PRUNED"} & self.states.keys()
-        return not self.running and "FAIL" in self.states and not given
+        died = any(failure.reason.startswith("worker died") for failure in self.failures)
+        return not self.running and "FAIL" in self.states and not given and not died
 
     @property
     def no_result(self) -> str:

@@ -153,6 +153,10 @@ def test_a_search_of_failures_alone_is_not_to_be_resumed_for_ever(search):
     assert "Every trial has failed so far" in page
     assert "rltune resume" not in page
     assert "No trial has run its whole budget yet" not in page
+    write_trials(search.trials_path, [trial(0, "FAIL", reason="worker died (out of memory?)")])
+    page = shown(search.path)
+    assert "rltune resume" in page  # it may have been chance
+    assert "Every trial has failed" not in page
 
 
 def test_ties_are_marked_and_explained(search):
