@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
-from rltune.agents.errors import UserError
+from rltune.agents.engines import NUMPY, TORCH, check_engine
+from rltune.agents.errors import NotStandardError, UserError
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
 from torch import Tensor
@@ -73,6 +74,7 @@ class Algorithm(ABC, Generic[C]):
         update_every: env steps between two updates, set by the constructor
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
+        kernel: computes in place of PyTorch; None: PyTorch does
         NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
     """
 
@@ -81,6 +83,7 @@ class Algorithm(ABC, Generic[C]):
     update_every: int
     state_size: int = 0
     learning_rate_factor: float = 1.0
+    kernel: Any = None
     NETWORKS: ClassVar[tuple[str, ...]] = ("nets", "target", "average")
 
     def __init__(self, config: C, spaces: Spaces, *, seed: int, device: str = "cpu") -> None:
@@ -88,6 +91,39 @@ class Algorithm(ABC, Generic[C]):
         self.spaces = spaces
         self.device = torch.device(device)
         self.generator = torch.Generator(device=self.device).manual_seed(seed)
+
+    def make_kernel(self) -> Any:
+        """Return what computes acting and updates in NumPy, as PyTorch would.
+
+        Raises:
+            NotStandardError: nothing does for this algorithm, network or device.
+        """
+        raise NotStandardError(type(self).__name__)
+
+    def use_engine(self, engine: str) -> None:
+        """Choose what computes, once and before anything is computed.
+
+        Args:
+            engine: "torch"; "numpy": a kernel; "auto": a kernel where there is one
+
+        Raises:
+            UserError: there is no such engine, or no kernel although one is asked for.
+        """
+        check_engine(engine)
+        if engine == TORCH:
+            return
+        try:
+            self.kernel = self.make_kernel()
+        except NotStandardError as error:
+            if engine == NUMPY:
+                raise UserError(
+                    f"engine numpy has nothing for {error}; use auto or torch"
+                ) from error
+
+    @property
+    def engine(self) -> str:
+        """The engine that computes: "torch" or "numpy"."""
+        return TORCH if self.kernel is None else NUMPY
 
     @abstractmethod
     def make_memory(self) -> Memory:

@@ -63,3 +63,7 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> User
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(names)}."
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}; {hint}")
+
+
+class NotStandardError(Exception):
+    """Something that no kernel computes; its text names it, as in "an LSTM"."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig
 from torch import Tensor, nn
 
@@ -69,11 +72,33 @@ class Learner:
             size = torch.linalg.vector_norm(gradient)
         if self.config.max_grad_norm > 0:
             gradient *= (self.config.max_grad_norm / (size + 1e-6)).clamp(max=1.0)
+        self._optimise(gradient, learning_rate)
+        return norm
+
+    def descend(self, gradient: NDArray[np.float32], learning_rate: float) -> float:
+        """Descend one step on the CPU; returns the gradient's norm before clipping.
+
+        Args:
+            gradient: of a loss, laid out as ``flat``; it is clipped in place
+            learning_rate: the step size
+        """
+        norm = size = math.sqrt(gradient.dot(gradient))
+        if self.config.max_grad_value > 0:
+            limit = np.float32(self.config.max_grad_value)
+            np.minimum(np.maximum(gradient, -limit, out=gradient), limit, out=gradient)
+            size = math.sqrt(gradient.dot(gradient))
+        if self.config.max_grad_norm > 0:
+            scale = self.config.max_grad_norm / (size + 1e-6)
+            if scale < 1:
+                gradient *= np.float32(scale)
+        self._optimise(torch.from_numpy(gradient), learning_rate)
+        return norm
+
+    def _optimise(self, gradient: Tensor, learning_rate: float) -> None:
         if self.config.optimizer == "adam":
             self._adam(gradient, learning_rate)
         else:
             self._rmsprop(gradient, learning_rate)
-        return norm
 
     def _adam(self, gradient: Tensor, learning_rate: float) -> None:
         """Adam (Kingma and Ba 2015, arXiv:1412.6980)."""

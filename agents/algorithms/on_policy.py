@@ -12,6 +12,9 @@ from rltune.agents.algorithms.returns import generalised_advantages
 from rltune.agents.config import OnPolicyConfig, hp
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
+from rltune.agents.kernels.actor_critic import ActorCriticKernel
+from rltune.agents.kernels.standard import check_actor_critic
+from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import make_distribution
@@ -118,6 +121,16 @@ class RolloutPolicy:
         self.nets = ActorCritic(spaces, self.distribution, config, init).to(self.device)
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0
+        self.kernel: ActorCriticKernel | None = None  # computes in place of ``nets``
+
+    def make_kernel(self, learner: Learner) -> ActorCriticKernel:
+        """Return what computes with these networks in NumPy.
+
+        Raises:
+            NotStandardError: nothing does.
+        """
+        check_actor_critic(self.nets, self.config)
+        return ActorCriticKernel(self.nets, learner, self.config.activation)
 
     def make_memory(self) -> RolloutMemory:
         """Return an empty rollout memory."""
@@ -129,6 +142,9 @@ class RolloutPolicy:
     @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
+        if self.kernel is not None:
+            noise = self.distribution.noise(len(obs), self.generator) if explore else None
+            return self._shaped(self.kernel.act(obs, noise))
         inputs = self.tensor(obs)
         latent = self.nets.actor.torso(self.nets.read(inputs))
         params = self.nets.parts.allow(self.nets.actor.params(latent), inputs)
@@ -140,8 +156,12 @@ class RolloutPolicy:
         else:
             noise = self.distribution.noise(len(obs), self.generator)
             action = self.distribution.sample(params, noise)
-        shape = (len(obs), *self.spaces.action.shape)  # type: ignore[misc]
-        return action.cpu().numpy().astype(self.distribution.dtype, copy=False).reshape(shape)
+        return self._shaped(action.cpu().numpy())
+
+    def _shaped(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Return actions (n, size) in the type and shape of the space's."""
+        shape = (len(action), *self.spaces.action.shape)  # type: ignore[misc]
+        return action.astype(self.distribution.dtype, copy=False).reshape(shape)
 
     @torch.no_grad()
     def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
@@ -163,8 +183,7 @@ class RolloutPolicy:
         n = memory.reward.size
         obs = memory.obs.reshape(n, *memory.obs.shape[2:])
         action = self.tensor(memory.action.reshape(n, -1))
-        params, values = self.nets(self.tensor(np.concatenate([obs, memory.final_obs])))
-        log_prob, _ = self.distribution.evaluate(params[:n], action)
+        log_prob, values = self._evaluate(np.concatenate([obs, memory.final_obs]), action)
 
         value, final_value = np.split(values.cpu().numpy(), [n])
         value = value.reshape(memory.reward.shape)
@@ -190,6 +209,20 @@ class RolloutPolicy:
         )
         # The memory's arrays are used again; index_select copies, the whole rollout would not be.
         return rollout.rows(self.tensor(np.flatnonzero(memory.valid)))
+
+    def _evaluate(self, obs: NDArray[Any], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-probabilities of the actions and the values of all observations.
+
+        Args:
+            obs: (rows, ...), of which the last have no action
+            action: (rows, size)
+        """
+        if self.kernel is not None:
+            found = self.kernel.evaluate(obs.reshape(len(obs), -1).T, action.numpy().T)
+            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+        params, values = self.nets(self.tensor(obs))
+        log_prob, _ = self.distribution.evaluate(params[: len(action)], action)
+        return log_prob, values
 
     def take_rollout(self, memory: RolloutMemory) -> Rollout | None:
         """Return the valid rows of a full rollout, and begin the next one; None: it has none."""

@@ -17,6 +17,7 @@ from rltune.agents.algorithms.on_policy import (
     whole_sequences,
 )
 from rltune.agents.config import hp
+from rltune.agents.kernels.ppo import Limits, PPOKernel
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.schedules import value_at
@@ -55,6 +56,12 @@ class Scalars(NamedTuple):
     clip_range_vf: Tensor | None  # None: the value function is not limited
     ent_coef: Tensor
     vf_coef: Tensor
+
+    @classmethod
+    def of(cls, limits: Limits, device: torch.device) -> Scalars:
+        """Return the tensors of the numbers."""
+        scalars = (None if n is None else torch.tensor(n, device=device) for n in limits)
+        return cls(*scalars)  # type: ignore[arg-type]
 
 
 def ppo_loss(nets: nn.Module, batch: Rollout, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
@@ -102,6 +109,11 @@ class PPO(Algorithm[PPOConfig]):
         self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
 
+    def make_kernel(self) -> PPOKernel:
+        """Return what computes in NumPy, for standard networks."""
+        self.policy.kernel = self.policy.make_kernel(self.learner)
+        return PPOKernel(self.policy.kernel, self.config, self.generator)
+
     def make_memory(self) -> RolloutMemory:
         """Return an empty rollout memory."""
         return self.policy.make_memory()
@@ -124,8 +136,21 @@ class PPO(Algorithm[PPOConfig]):
         if rollout is None:
             return {}
         learning_rate = self.learning_rate_at(progress)
-        scalars = self._scalars(progress)
+        limits = self._limits(progress)
+        if self.kernel is not None:
+            found = self.kernel.learn(rollout, limits, learning_rate)
+        else:
+            found = self._learn(rollout, limits, learning_rate)
+        return {
+            **found,
+            "explained_variance": rollout.explained_variance(),
+            "learning_rate": learning_rate,
+            "clip_range": limits.clip_range,
+        }
 
+    def _learn(self, rollout: Rollout, limits: Limits, learning_rate: float) -> dict[str, float]:
+        """Take the gradient steps on a rollout."""
+        scalars = Scalars.of(limits, self.device)
         history: list[dict[str, Tensor]] = []
         norms: list[Tensor] = []
         for batch in self._minibatches(rollout):
@@ -137,9 +162,6 @@ class PPO(Algorithm[PPOConfig]):
         return {
             **means(history),
             "grad_norm": float(torch.stack(norms).mean()) if norms else 0.0,
-            "explained_variance": rollout.explained_variance(),
-            "learning_rate": learning_rate,
-            "clip_range": float(scalars.clip_range),
             "updates": float(len(history)),
         }
 
@@ -166,16 +188,15 @@ class PPO(Algorithm[PPOConfig]):
         eps = self.config.advantage_eps
         return batch.normalised(eps) if self.config.normalize_advantage else batch
 
-    def _scalars(self, progress: float) -> Scalars:
-        def scalar(value: float | str) -> Tensor:
-            return torch.tensor(value_at(value, progress), device=self.device)
-
-        limited = self.config.clip_range_vf != 0
-        return Scalars(
-            clip_range=scalar(self.config.clip_range),
-            clip_range_vf=scalar(self.config.clip_range_vf) if limited else None,
-            ent_coef=scalar(self.config.ent_coef),
-            vf_coef=scalar(self.config.vf_coef),
+    def _limits(self, progress: float) -> Limits:
+        config = self.config
+        return Limits(
+            clip_range=value_at(config.clip_range, progress),
+            clip_range_vf=value_at(config.clip_range_vf, progress)
+            if config.clip_range_vf
+            else None,
+            ent_coef=config.ent_coef,
+            vf_coef=config.vf_coef,
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def exploring_copy(
         device: of the copy
     """
     copy = type(algorithm)(config, spaces, seed=seed, device=device)
+    copy.use_engine(algorithm.engine)
     copy.load_state_dict(algorithm.state_dict())
     copy.restart_exploration()
     copy.generator.manual_seed(seed)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import AgentConfig, changed_config, make_config
+from rltune.agents.engines import AUTO, TORCH
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
@@ -46,6 +47,8 @@ class Agent:
         controls: when to stop early and when to lower the learning rate
         env_kwargs: handed to the environment's constructor
         acts_only: make one environment to act in, and no memory: it can't be trained then
+        engine: what computes: "numpy", kernels for standard networks; "torch"; or "auto": kernels
+            where there are any. `Algorithm.engine` says which it is
 
     Attributes:
         env_steps: agent decisions so far, summed over the environments
@@ -69,6 +72,7 @@ class Agent:
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
         acts_only: bool = False,
+        engine: str = AUTO,
     ) -> None:
         found = agent_class(algorithm) if isinstance(algorithm, str) else algorithm
         if not isinstance(config, AgentConfig):
@@ -89,6 +93,8 @@ class Agent:
         )
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
+        self.engine = engine
+        self.algorithm.use_engine(engine)
         if self.algorithm.state_size and config.vectorization == "native":
             raise UserError("an LSTM can't be trained with vectorization native; use sync")
         self.memory: Any = None if acts_only else self.algorithm.make_memory()
@@ -231,6 +237,7 @@ class Agent:
         assert not self.acts_only, "this agent was made to act only"
         return {
             **checkpoint.about(self),
+            "engine": self.engine,
             **self._loop.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "memory": self.memory.state_dict() if memory else None,
@@ -247,6 +254,7 @@ class Agent:
         env: str | None = None,
         algorithm: str | None = None,
         acts_only: bool = False,
+        engine: str | None = None,
     ) -> Agent:
         """Return the agent that ``save`` wrote, ready to go on.
 
@@ -256,6 +264,7 @@ class Agent:
             env: refuse the checkpoint if it was trained on another environment
             algorithm: refuse the checkpoint if it is of another agent
             acts_only: as in the constructor
+            engine: as in the constructor; None: what the training that was saved asked for
 
         Raises:
             UserError: no checkpoint, a foreign one, one of a newer version or of another agent or
@@ -268,6 +277,8 @@ class Agent:
             state["config"],
             device=device,
             acts_only=acts_only,
+            # Those from before there were kernels went on bit by bit with PyTorch.
+            engine=engine or str(state.get("engine", TORCH)),
             **checkpoint.setting(state, path),
         )
         agent._restore(state, path)
@@ -311,6 +322,7 @@ class Agent:
             device=self.device,
             controls=self.controls,
             env_kwargs=self.env_kwargs,
+            engine=self.engine,
         )
         self._loop.drop_rollout(agent.algorithm.update_every)
         agent._restore(self._state(), f"of {self.env_steps:,} env_steps")

@@ -1,0 +1,97 @@
+"""Activations of hidden layers and their slopes, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[Any]
+SMALL = 1024  # numbers below which a call costs more than its work
+
+
+class Cells(NamedTuple):
+    """The numbers of one hidden layer, for NumPy and for PyTorch in the same memory."""
+
+    array: Array
+    tensor: Tensor
+
+    @classmethod
+    def of(cls, *shape: int) -> Cells:
+        """Return cells of float32, not yet filled."""
+        array = np.empty(shape, np.float32)
+        return cls(array, torch.from_numpy(array))
+
+
+class Activation(NamedTuple):
+    """An activation.
+
+    ``forward(z, before)`` turns the numbers ``z`` into the layer's output; ``backward(gradient, z,
+    before)`` turns the gradient of that output into the gradient of its input. Only some need
+    ``before``, a copy of the input.
+    """
+
+    forward: Callable[[Cells, Cells | None], None]
+    backward: Callable[[Cells, Cells, Cells | None], None]
+    keeps_input: bool = False
+
+
+def _tanh(z: Cells, _before: Cells | None) -> None:
+    array = z.array
+    if array.size < SMALL:
+        np.tanh(array, out=array)
+        return
+    # PyTorch's sigmoid takes a third of the time of its tanh, or of NumPy's.
+    np.add(array, array, out=array)
+    torch.sigmoid(z.tensor, out=z.tensor)
+    np.add(array, array, out=array)
+    np.subtract(array, 1, out=array)
+
+
+def _tanh_back(gradient: Cells, z: Cells, _before: Cells | None) -> None:
+    torch.ops.aten.tanh_backward.grad_input(gradient.tensor, z.tensor, grad_input=gradient.tensor)
+
+
+def _relu(z: Cells, _before: Cells | None) -> None:
+    torch.relu_(z.tensor)  # np.maximum takes five times as long
+
+
+def _relu_back(gradient: Cells, z: Cells, _before: Cells | None) -> None:
+    torch.ops.aten.threshold_backward.grad_input(
+        gradient.tensor, z.tensor, 0, grad_input=gradient.tensor
+    )
+
+
+def _elu(z: Cells, _before: Cells | None) -> None:
+    torch.nn.functional.elu_(z.tensor)
+
+
+def _elu_back(gradient: Cells, z: Cells, _before: Cells | None) -> None:
+    torch.ops.aten.elu_backward.grad_input(
+        gradient.tensor, 1.0, 1.0, 1.0, True, z.tensor, grad_input=gradient.tensor
+    )
+
+
+def _silu(z: Cells, before: Cells | None) -> None:
+    assert before is not None
+    before.array[:] = z.array
+    torch.nn.functional.silu(z.tensor, inplace=True)
+
+
+def _silu_back(gradient: Cells, _z: Cells, before: Cells | None) -> None:
+    assert before is not None
+    torch.ops.aten.silu_backward.grad_input(
+        gradient.tensor, before.tensor, grad_input=gradient.tensor
+    )
+
+
+ACTIVATIONS = {
+    "tanh": Activation(_tanh, _tanh_back),
+    "relu": Activation(_relu, _relu_back),
+    "elu": Activation(_elu, _elu_back),
+    "silu": Activation(_silu, _silu_back, keeps_input=True),
+}

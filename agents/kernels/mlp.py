@@ -1,0 +1,131 @@
+"""Multilayer perceptrons of one form, side by side: forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rltune.agents.kernels.activations import ACTIVATIONS, Cells
+from rltune.agents.kernels.slots import slot
+from torch import Tensor, nn
+
+Array = NDArray[Any]
+LAYOUTS = 16  # numbers of rows whose buffers are kept
+
+
+class Layer(NamedTuple):
+    """The parameters of one layer of networks side by side, or their gradients."""
+
+    weight: Array  # (networks, outputs, inputs)
+    transposed: Array  # the same as (networks, inputs, outputs)
+    bias: Array  # (networks, outputs, 1)
+
+
+class Rows:
+    """The numbers of all layers for so many rows, and their gradients.
+
+    Attributes:
+        outputs: of each layer, behind its activation: (networks, outputs, rows)
+        gradients: of the loss, of the same shapes
+        ones: (networks, rows, 1), whose product with a gradient is its sum
+    """
+
+    def __init__(self, networks: int, sizes: Sequence[int], rows: int, keeps_input: bool) -> None:
+        self.outputs = [Cells.of(networks, size, rows) for size in sizes]
+        self.gradients = [Cells.of(networks, size, rows) for size in sizes]
+        self.before = [Cells.of(networks, n, rows) if keeps_input else None for n in sizes]
+        self.ones = np.ones((rows, 1), np.float32)
+
+
+class MLPs:
+    """Networks of linear layers that differ in their weights alone.
+
+    Args:
+        networks: the linear layers of each
+        flat: the buffer that their parameters lie in
+        activation: behind each layer
+        n_plain: how many layers at the end have none
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Sequence[nn.Linear]],
+        flat: Tensor,
+        activation: str,
+        n_plain: int = 0,
+    ) -> None:
+        self._slots = [
+            (
+                slot([layer.weight for layer in layers], flat),
+                slot([layer.bias for layer in layers], flat),
+            )
+            for layers in zip(*networks, strict=True)
+        ]
+        self.sizes = [layer.out_features for layer in networks[0]]
+        self.n_networks = len(networks)
+        self._activation = ACTIVATIONS[activation]
+        self._n_active = len(self.sizes) - n_plain
+        self._rows: dict[int, Rows] = {}
+
+    def layers(self, flat: Array) -> list[Layer]:
+        """Return the views of a flat buffer: of parameters, of gradients or of a target's."""
+        views = [(weight.of(flat), bias.of(flat)) for weight, bias in self._slots]
+        return [Layer(w, w.transpose(0, 2, 1), b[:, :, None]) for w, b in views]
+
+    def rows(self, n: int) -> Rows:
+        """Return buffers for ``n`` rows; what they held before is gone."""
+        found = self._rows.get(n)
+        if found is None:
+            if len(self._rows) >= LAYOUTS:
+                self._rows.pop(next(iter(self._rows)))
+            keeps_input = self._activation.keeps_input
+            found = self._rows[n] = Rows(self.n_networks, self.sizes, n, keeps_input)
+        return found
+
+    def forward(self, layers: Sequence[Layer], x: Array, rows: Rows) -> Array:
+        """Return the last layer's output: (networks, outputs, rows).
+
+        Args:
+            layers: the parameters
+            x: (inputs, rows), or (networks, inputs, rows)
+            rows: buffers for so many rows
+        """
+        for i, layer in enumerate(layers):
+            output = rows.outputs[i]
+            x = np.matmul(layer.weight, x, out=output.array)
+            np.add(x, layer.bias, out=x)
+            if i < self._n_active:
+                self._activation.forward(output, rows.before[i])
+        return x
+
+    def backward(
+        self,
+        layers: Sequence[Layer],
+        gradients: Sequence[Layer],
+        x: Array,
+        rows: Rows,
+        x_gradient: Array | None = None,
+    ) -> None:
+        """Set the gradients of the parameters.
+
+        Args:
+            layers: the parameters
+            gradients: where their gradients go
+            x: what `forward` got
+            rows: what it filled, and the last of ``gradients`` in it: that of the output
+            x_gradient: where the gradient of ``x`` goes, (networks, inputs, rows); None: nowhere
+        """
+        for i in range(len(layers) - 1, -1, -1):
+            below, gradient = layers[i], rows.gradients[i]
+            if i < self._n_active:
+                self._activation.backward(gradient, rows.outputs[i], rows.before[i])
+            own = gradient.array
+            inputs = rows.outputs[i - 1].array if i else x
+            np.matmul(own, inputs.swapaxes(-1, -2), out=gradients[i].weight)
+            np.matmul(own, rows.ones, out=gradients[i].bias)
+            if i:
+                np.matmul(below.transposed, own, out=rows.gradients[i - 1].array)
+            elif x_gradient is not None:
+                np.matmul(below.transposed, own, out=x_gradient)

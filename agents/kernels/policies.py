@@ -1,0 +1,103 @@
+"""Policies: what the outputs of an actor mean, and the gradients of log-probability and entropy.
+
+They compute what `rltune.agents.networks.distributions` defines. An action is (size, rows).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rltune.agents.kernels.slots import Slot
+from rltune.agents.networks.distributions import LOG_2PI
+
+Array = NDArray[Any]
+
+
+class Choice:
+    """One of several choices; the outputs are logits."""
+
+    dtype = np.int64
+
+    def mode(self, outputs: Array) -> Array:
+        """Return the most likely actions: (1, rows)."""
+        chosen: Array = np.argmax(outputs, 0)[None]
+        return chosen
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """Return actions (1, rows), drawn with Gumbel noise (rows, choices)."""
+        chosen: Array = np.argmax(outputs + noise.T, 0)[None]
+        return chosen
+
+    def evaluate(self, outputs: Array, action: Array) -> tuple[Array, Array]:
+        """Return log-probabilities and entropies, each (rows,), and keep what `backward` needs."""
+        rows = outputs.shape[1]
+        shifted = outputs - np.maximum.reduce(outputs, axis=0)
+        powers = np.exp(shifted)
+        total = np.add.reduce(powers, axis=0)
+        self._log_probs = shifted - np.log(total)
+        self._probs = powers / total
+        self._entropy = -np.add.reduce(self._probs * self._log_probs, axis=0)
+        self._chosen = action[0] * rows + np.arange(rows)
+        return self._log_probs.ravel()[self._chosen], self._entropy
+
+    def backward(self, log_prob: Array, entropy: float, out: Array) -> None:
+        """Set the gradient of the outputs (choices, rows).
+
+        Args:
+            log_prob: the loss's gradient with respect to each log-probability: (rows,)
+            entropy: the same with respect to each entropy
+            out: where it goes
+        """
+        np.multiply(self._probs, -log_prob, out=out)
+        out.ravel()[self._chosen] += log_prob
+        if entropy:
+            out -= entropy * self._probs * (self._log_probs + self._entropy)
+
+
+class Normal:
+    """Independent normal distributions; the outputs are the means, the stds are free parameters.
+
+    Args:
+        log_std: where the parameter lies
+        flat: the parameters
+        gradient: their gradients
+    """
+
+    dtype = np.float32
+
+    def __init__(self, log_std: Slot, flat: Array, gradient: Array) -> None:
+        self._log_std = log_std.of(flat)[0][:, None]
+        self._gradient = log_std.of(gradient)[0]
+        self._constant = 0.5 * LOG_2PI * len(self._log_std)
+
+    def mode(self, outputs: Array) -> Array:
+        """Return the means: (size, rows)."""
+        return outputs
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """Return actions (size, rows), drawn with standard normal noise (rows, size)."""
+        drawn: Array = outputs + np.exp(self._log_std) * noise.T
+        return drawn
+
+    def evaluate(self, outputs: Array, action: Array) -> tuple[Array, Array]:
+        """Return log-densities and entropies, each (rows,), and keep what `backward` needs."""
+        self._precision = np.exp(-self._log_std)
+        self._distance = (action - outputs) * self._precision
+        self._square = self._distance * self._distance
+        volume = self._log_std.sum() + np.float32(self._constant)
+        log_prob = -0.5 * np.add.reduce(self._square, axis=0) - volume
+        entropy = volume + np.float32(0.5 * len(self._log_std))
+        return log_prob, np.broadcast_to(entropy, log_prob.shape)
+
+    def backward(self, log_prob: Array, entropy: float, out: Array) -> None:
+        """Set the gradients of the means (size, rows) and of the log stds; see `Choice`."""
+        np.multiply(self._distance, self._precision, out=out)
+        out *= log_prob
+        np.dot(self._square - 1, log_prob, out=self._gradient)
+        if entropy:
+            self._gradient += entropy * len(log_prob)
+
+
+Policy = Choice | Normal

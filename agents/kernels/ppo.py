@@ -1,0 +1,153 @@
+"""The update of PPO: what `rltune.agents.algorithms.ppo.ppo_loss` defines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rltune.agents.kernels.actor_critic import ActorCriticKernel
+from torch import Tensor
+
+Array = NDArray[Any]
+
+
+class Transitions(NamedTuple):
+    """The rows of a rollout; the last axis of every array is rows."""
+
+    obs: Array  # (d, rows)
+    action: Array  # (size, rows)
+    log_prob: Array
+    value: Array
+    advantage: Array
+    target: Array
+
+    @classmethod
+    def of(cls, rollout: Sequence[Tensor]) -> Transitions:
+        """Return the rows of a rollout whose tensors have rows as their first axis."""
+        obs, action, *rest = (tensor.numpy() for tensor in rollout)
+        return cls(obs.reshape(len(obs), -1).T, action.T, *rest)
+
+    def taken(self, index: Array) -> Transitions:
+        """Return some of the rows."""
+        return Transitions(*(part.take(index, axis=-1) for part in self))
+
+    def part(self, rows: slice) -> Transitions:
+        """Return a view of consecutive rows."""
+        return Transitions(*(part[..., rows] for part in self))
+
+    def normalised(self, eps: float) -> Transitions:
+        """Return the rows with advantages of mean 0 and standard deviation 1, but for ``eps``."""
+        n = len(self.advantage)
+        if n < 2:
+            return self
+        centred = self.advantage - np.add.reduce(self.advantage) / np.float32(n)
+        std = np.sqrt(centred.dot(centred) / np.float32(n - 1))
+        return self._replace(advantage=centred / (std + np.float32(eps)))
+
+
+METRICS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+
+KL = METRICS.index("approx_kl")
+
+
+class Limits(NamedTuple):
+    """The hyperparameters in the loss."""
+
+    clip_range: float
+    clip_range_vf: float | None  # None: the value function is not limited
+    ent_coef: float
+    vf_coef: float
+
+
+class PPOKernel:
+    """Takes PPO's gradient steps on a rollout.
+
+    Args:
+        nets: computes with actor and critic
+        config: a `PPOConfig`
+        generator: of the minibatches
+    """
+
+    def __init__(self, nets: ActorCriticKernel, config: Any, generator: torch.Generator) -> None:
+        self.nets, self.config, self.generator = nets, config, generator
+
+    @np.errstate(all="ignore")  # what is not finite is found in the metrics
+    def learn(
+        self, rollout: Sequence[Tensor], hp: Limits, learning_rate: float
+    ) -> dict[str, float]:
+        """Take all gradient steps; returns the metrics' means, the last step's included."""
+        history: list[tuple[float, ...]] = []
+        norms: list[float] = []
+        for batch in self._minibatches(Transitions.of(rollout)):
+            metrics = self.gradient(batch, hp)
+            history.append(metrics)
+            if 0 < self.config.target_kl < metrics[KL] / 1.5:
+                break
+            norms.append(self.nets.learner.descend(self.nets.gradient, learning_rate))
+        means = np.array(history).mean(0).tolist()
+        return {
+            **dict(zip(METRICS, means, strict=True)),
+            "grad_norm": sum(norms) / len(norms) if norms else 0.0,
+            "updates": float(len(history)),
+        }
+
+    def _minibatches(self, rollout: Transitions) -> Iterator[Transitions]:
+        """Yield the minibatches of all epochs, shuffled anew for each."""
+        config = self.config
+        n = len(rollout.advantage)
+        size = config.batch_size
+        if config.n_minibatches > 0:
+            size = max(1, n // config.n_minibatches)
+        if size >= n:
+            whole = self._prepared(rollout.taken(np.arange(n)))
+            yield from [whole] * config.n_epochs
+            return
+        for _ in range(config.n_epochs):
+            order = torch.randperm(n, generator=self.generator).numpy()
+            shuffled = rollout.taken(order)
+            for first in range(0, n, size):
+                yield self._prepared(shuffled.part(slice(first, first + size)))
+
+    def _prepared(self, batch: Transitions) -> Transitions:
+        config = self.config
+        return batch.normalised(config.advantage_eps) if config.normalize_advantage else batch
+
+    def gradient(self, batch: Transitions, hp: Limits) -> tuple[float, ...]:
+        """Set the gradient of the loss in ``nets.gradient``; returns `METRICS`."""
+        n = np.float32(len(batch.advantage))
+        outputs, value = self.nets.forward(batch.obs)
+        log_prob, entropies = self.nets.policy.evaluate(outputs, batch.action)
+
+        log_ratio = log_prob - batch.log_prob
+        ratio = np.exp(log_ratio)
+        clip_range = np.float32(hp.clip_range)
+        clipped = np.minimum(np.maximum(ratio, 1 - clip_range), 1 + clip_range)
+        gain = batch.advantage * ratio
+        limited = batch.advantage * clipped
+        policy_loss = -np.add.reduce(np.minimum(gain, limited)) / n
+        # Where the limit counts, the ratio is out of its range and the gradient is 0.
+        to_log_prob = gain * (gain <= limited)
+        to_log_prob /= -n
+
+        new = value
+        if hp.clip_range_vf is not None:
+            far = np.float32(hp.clip_range_vf)
+            moved = value - batch.value
+            new = batch.value + np.minimum(np.maximum(moved, -far), far)
+        error = new - batch.target
+        value_loss = error.dot(error) / n
+        to_value = error * np.float32(2 * hp.vf_coef / n)
+        if hp.clip_range_vf is not None:
+            to_value *= np.abs(moved) <= far
+
+        entropy = np.add.reduce(entropies) / n
+        self.nets.backward(to_log_prob, -hp.ent_coef / float(n), to_value)
+        loss = policy_loss + hp.vf_coef * value_loss - hp.ent_coef * entropy
+        approx_kl = np.add.reduce(ratio - log_ratio) / n - 1
+        clip_fraction = np.count_nonzero(ratio != clipped) / n
+        found = loss, policy_loss, value_loss, entropy, approx_kl, clip_fraction
+        return tuple(map(float, found))
