@@ -16,6 +16,7 @@ from rltune.agents.algorithms.on_policy import (
     whole_sequences,
 )
 from rltune.agents.config import hp
+from rltune.agents.kernels.a2c import A2CKernel
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.spaces import Spaces, with_states
@@ -93,6 +94,11 @@ class A2C(Algorithm[A2CConfig]):
             vf_coef=torch.tensor(config.vf_coef, device=self.device),
         )
 
+    def make_kernel(self) -> A2CKernel:
+        """Return what computes in NumPy, for standard networks."""
+        self.policy.kernel = self.policy.make_kernel(self.learner)
+        return A2CKernel(self.policy.kernel, self.config)
+
     def make_memory(self) -> RolloutMemory:
         """Return an empty rollout memory."""
         return self.policy.make_memory()
@@ -114,19 +120,25 @@ class A2C(Algorithm[A2CConfig]):
         rollout = self.policy.take_rollout(memory)
         if rollout is None:
             return {}
+        learning_rate = self.learning_rate_at(progress)
+        if self.kernel is not None:
+            found = self.kernel.learn(rollout, learning_rate)
+        else:
+            found = self._learn(rollout, learning_rate)
+        return {
+            **found,
+            "explained_variance": rollout.explained_variance(),
+            "learning_rate": learning_rate,
+        }
+
+    def _learn(self, rollout: Rollout, learning_rate: float) -> dict[str, float]:
         eps = self.config.advantage_eps
         batch = rollout.normalised(eps) if self.config.normalize_advantage else rollout
         if self.state_size:
             batch = batch.sequences(self.spaces.n_envs, self.sequence_length).flat()
-        learning_rate = self.learning_rate_at(progress)
-
         loss, metrics = a2c_loss(self.nets, batch, self.scalars)
         norm = self.learner.step(loss, learning_rate)
-        return {
-            **means([{**metrics, "grad_norm": norm}]),
-            "explained_variance": rollout.explained_variance(),
-            "learning_rate": learning_rate,
-        }
+        return means([{**metrics, "grad_norm": norm}])
 
     def state_dict(self) -> dict[str, Any]:
         """Return policy and optimizer."""
