@@ -14,6 +14,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.kernels.actor_critic import ActorCriticKernel
 from rltune.agents.kernels.standard import check_actor_critic
+from rltune.agents.kernels.trpo import TRPOKernel
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks.actor_critic import ActorCritic
@@ -121,7 +122,7 @@ class RolloutPolicy:
         self.nets = ActorCritic(spaces, self.distribution, config, init).to(self.device)
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0
-        self.kernel: ActorCriticKernel | None = None  # computes in place of ``nets``
+        self.kernel: ActorCriticKernel | TRPOKernel | None = None  # computes in place of ``nets``
 
     def make_kernel(self, learner: Learner) -> ActorCriticKernel:
         """Return what computes with these networks in NumPy.

@@ -11,6 +11,9 @@ from rltune.agents.algorithm import Algorithm, means
 from rltune.agents.algorithms.on_policy import Rollout, RolloutPolicy
 from rltune.agents.algorithms.trust_region import line_search, natural_step
 from rltune.agents.config import OnPolicyConfig, hp
+from rltune.agents.kernels.rollouts import Transitions
+from rltune.agents.kernels.standard import check_actor_critic
+from rltune.agents.kernels.trpo import TRPOKernel
 from rltune.agents.learner import Learner, flatten
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks.actor_critic import ActorCritic
@@ -141,6 +144,13 @@ class TRPO(Algorithm[TRPOConfig]):
             vf_coef=torch.tensor(config.vf_coef, device=self.device),
         )
 
+    def make_kernel(self) -> TRPOKernel:
+        """Return what computes in NumPy, for standard networks."""
+        check_actor_critic(self.nets, self.config)
+        kernel = TRPOKernel(self.nets, self.flat, self.learner, self.config, self.generator)
+        self.policy.kernel = kernel
+        return kernel
+
     def make_memory(self) -> RolloutMemory:
         """Return an empty rollout memory."""
         return self.policy.make_memory()
@@ -159,21 +169,35 @@ class TRPO(Algorithm[TRPOConfig]):
         if rollout is None:
             return {}
         learning_rate = self.learning_rate_at(progress)
+        if self.kernel is not None:
+            learned_from = Transitions.of(self._actors_part(rollout))
+            found = {
+                **self.kernel.learn_policy(learned_from),
+                **self.kernel.learn_values(Transitions.of(rollout), learning_rate),
+            }
+        else:
+            found = {
+                **self._update_actor(self._behaviour(self._actors_part(rollout))),
+                **self._update_critic(rollout, learning_rate),
+            }
         return {
-            **self._update_actor(self._behaviour(rollout)),
-            **self._update_critic(rollout, learning_rate),
+            **found,
             "explained_variance": rollout.explained_variance(),
             "learning_rate": learning_rate,
         }
 
-    @torch.no_grad()
-    def _behaviour(self, rollout: Rollout) -> Behaviour:
-        """Return the data that the actor learns from."""
+    def _actors_part(self, rollout: Rollout) -> Rollout:
+        """Return the rows that the actor learns from."""
         every = self.config.sub_sampling_factor
         if every > 1:
             rollout = rollout.rows(self._shuffled(len(rollout.advantage))[::every])
         if self.config.normalize_advantage:
             rollout = rollout.normalised(self.config.advantage_eps)
+        return rollout
+
+    @torch.no_grad()
+    def _behaviour(self, rollout: Rollout) -> Behaviour:
+        """Return the data that the actor learns from."""
         params = self.nets.params(rollout.obs)
         return Behaviour(rollout.obs, rollout.action, rollout.log_prob, rollout.advantage, params)
 

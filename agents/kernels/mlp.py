@@ -100,6 +100,30 @@ class MLPs:
                 self._activation.forward(output, rows.before[i])
         return x
 
+    def tangent(
+        self, layers: Sequence[Layer], directions: Sequence[Layer], x: Array, rows: Rows
+    ) -> Array:
+        """Return how the last layer's output changes where the parameters do.
+
+        Args:
+            layers: the parameters
+            directions: how they change
+            x: what `forward` got
+            rows: what it filled; its gradients are overwritten
+        """
+        moved = None
+        for i, (layer, direction) in enumerate(zip(layers, directions, strict=True)):
+            own, before = rows.gradients[i], rows.outputs[i - 1].array if i else x
+            np.matmul(direction.weight, before, out=own.array)
+            np.add(own.array, direction.bias, out=own.array)
+            if moved is not None:
+                np.add(own.array, np.matmul(layer.weight, moved), out=own.array)
+            if i < self._n_active:
+                self._activation.backward(own, rows.outputs[i], rows.before[i])
+            moved = own.array
+        assert moved is not None
+        return moved
+
     def backward(
         self,
         layers: Sequence[Layer],

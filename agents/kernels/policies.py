@@ -55,6 +55,27 @@ class Choice:
         if entropy:
             out -= entropy * self._probs * (self._log_probs + self._entropy)
 
+    def kl(self, outputs: Array, others: Array) -> Array:
+        """Return the divergence of the policy of ``outputs`` from that of ``others``: (rows,)."""
+        log_probs, other = _log_softmax(outputs), _log_softmax(others)
+        divergence: Array = np.add.reduce(np.exp(log_probs) * (log_probs - other), axis=0)
+        return divergence
+
+    def curvature(self, tangent: Array) -> Array:
+        """Return the divergence's second derivative times a change of the outputs.
+
+        It is that at the outputs that `evaluate` had: Fisher's information.
+        """
+        mean = np.add.reduce(self._probs * tangent, axis=0)
+        product: Array = self._probs * (tangent - mean)
+        return product
+
+
+def _log_softmax(outputs: Array) -> Array:
+    shifted = outputs - np.maximum.reduce(outputs, axis=0)
+    log_probs: Array = shifted - np.log(np.add.reduce(np.exp(shifted), axis=0))
+    return log_probs
+
 
 class Normal:
     """Independent normal distributions; the outputs are the means, the stds are free parameters.
@@ -98,6 +119,23 @@ class Normal:
         np.dot(self._square - 1, log_prob, out=self._gradient)
         if entropy:
             self._gradient += entropy * len(log_prob)
+
+    def kl(self, outputs: Array, others: Array) -> Array:
+        """Return the divergence of the policy of ``outputs`` from the one that `keep` kept."""
+        log_ratio = self._log_std - self._kept
+        distance = (outputs - others) * np.exp(-self._kept)
+        divergence = 0.5 * (np.exp(2 * log_ratio) + distance * distance - 1) - log_ratio
+        summed: Array = np.add.reduce(divergence, axis=0)
+        return summed
+
+    def keep(self) -> None:
+        """Note the stds of the policy that acted."""
+        self._kept = self._log_std.copy()
+
+    def curvature(self, tangent: Array) -> Array:
+        """Return the divergence's second derivative times a change of the means; see `Choice`."""
+        product: Array = self._precision * self._precision * tangent
+        return product
 
 
 Policy = Choice | Normal
