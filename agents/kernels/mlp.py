@@ -12,7 +12,7 @@ from rltune.agents.kernels.slots import slot
 from torch import Tensor, nn
 
 Array = NDArray[Any]
-LAYOUTS = 16  # numbers of rows whose buffers are kept
+MOST_ROWS = 8192  # for which buffers are kept, of all numbers of rows together
 
 
 class Layer(NamedTuple):
@@ -78,7 +78,7 @@ class MLPs:
         """Return buffers for ``n`` rows; what they held before is gone."""
         found = self._rows.get(n)
         if found is None:
-            if len(self._rows) >= LAYOUTS:
+            while self._rows and sum(self._rows) + n > MOST_ROWS:
                 self._rows.pop(next(iter(self._rows)))
             keeps_input = self._activation.keeps_input
             found = self._rows[n] = Rows(self.n_networks, self.sizes, n, keeps_input)

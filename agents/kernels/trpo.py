@@ -91,7 +91,8 @@ class TRPOKernel:
 
     def _outputs(self, x: Array) -> Array:
         self._x, self._rows = x, self._actor.rows(x.shape[1])
-        return self._actor.forward(self._layers, x, self._rows)[0]
+        outputs: Array = self._actor.forward(self._layers, x, self._rows)[0]
+        return outputs
 
     def _values(self, x: Array) -> Array:
         rows = self._critic.rows(x.shape[1])

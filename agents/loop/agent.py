@@ -48,7 +48,7 @@ class Agent:
         env_kwargs: handed to the environment's constructor
         acts_only: make one environment to act in, and no memory: it can't be trained then
         engine: what computes: "numpy", kernels for standard networks; "torch"; or "auto": kernels
-            where there are any. `Algorithm.engine` says which it is
+            where there are any
 
     Attributes:
         env_steps: agent decisions so far, summed over the environments
@@ -93,7 +93,7 @@ class Agent:
         )
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
-        self.engine = engine
+        self._wanted_engine = engine
         self.algorithm.use_engine(engine)
         if self.algorithm.state_size and config.vectorization == "native":
             raise UserError("an LSTM can't be trained with vectorization native; use sync")
@@ -122,6 +122,11 @@ class Agent:
     def env_steps(self) -> int:
         """Agent decisions so far, summed over the environments."""
         return self._loop.progress.env_steps
+
+    @property
+    def engine(self) -> str:
+        """What computes: "numpy" or "torch"."""
+        return self.algorithm.engine
 
     @property
     def total_timesteps(self) -> int:
@@ -237,7 +242,7 @@ class Agent:
         assert not self.acts_only, "this agent was made to act only"
         return {
             **checkpoint.about(self),
-            "engine": self.engine,
+            "engine": self._wanted_engine,
             **self._loop.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "memory": self.memory.state_dict() if memory else None,
@@ -322,7 +327,7 @@ class Agent:
             device=self.device,
             controls=self.controls,
             env_kwargs=self.env_kwargs,
-            engine=self.engine,
+            engine=self._wanted_engine,
         )
         self._loop.drop_rollout(agent.algorithm.update_every)
         agent._restore(self._state(), f"of {self.env_steps:,} env_steps")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from rltune.agents.engines import TORCH
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Chunk:
 
     ``values`` are those of each metric, one for each update that gave it; ``mean_reward`` is that
     of the last training episodes (`Controls.reward_buffer_size`); ``diverged`` says what became
-    infinite or NaN.
+    infinite or NaN; ``engine`` is what computed.
     """
 
     env_steps: int
@@ -49,6 +50,7 @@ class Chunk:
     stop_reason: str | None
     diverged: str | None
     updates: int = 0
+    engine: str = TORCH
 
     @classmethod
     def merged(cls, chunks: Sequence[Chunk]) -> Chunk:
@@ -89,6 +91,7 @@ class Chunk:
             "env_steps_per_second": (self.env_steps - since) / max(self.seconds, 1e-9),
             "timestamp": time.time(),
             "node": platform.node(),
+            "engine": self.engine,
             **self.metrics,
         }
 

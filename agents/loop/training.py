@@ -87,6 +87,7 @@ class TrainingLoop:
             stop_reason=self.monitor.stop_reason,
             diverged=self.progress.diverged,
             updates=tally.updates,
+            engine=self.algorithm.engine,
         )
 
     def is_done(self, until: int) -> bool:

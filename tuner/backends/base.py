@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rltune.agents.engines import AUTO, ENGINES
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import EVAL_MODES, GREEDY
 from rltune.agents.loop.controls import Controls
@@ -33,6 +34,7 @@ class Trainer(Protocol):
         total_timesteps: env steps of the whole training
         seed: of everything that is drawn
         device: "auto", "cpu", "cuda", ...
+        engine: as in `rltune.agents.Agent`
         controls: what ends a training early
         env_kwargs: arguments of the environment
 
@@ -55,6 +57,7 @@ class Trainer(Protocol):
         device: str = "auto",
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
+        engine: str = AUTO,
     ) -> None: ...
 
     @property
@@ -64,6 +67,10 @@ class Trainer(Protocol):
     @property
     def config(self) -> Any:
         """Its configuration: a dataclass of hyperparameters."""
+
+    @property
+    def engine(self) -> str:
+        """What computes: "torch" or "numpy"."""
 
     @property
     def seed(self) -> int:
@@ -178,6 +185,7 @@ class Backend(ABC):
         prefix: of its agents' names, such as "rllib:"; rltune's own have none
         starts_from_weights: whether a training can begin with the networks of a checkpoint
         eval_modes: in which its agents can be evaluated
+        engines: that its agents know
         changes_hyperparameters: whether they can change in a training that has begun
         resumes_exactly: whether a resumed training is bit-equal to one that was never stopped
     """
@@ -186,6 +194,7 @@ class Backend(ABC):
     prefix: str
     starts_from_weights: bool = True
     eval_modes: Sequence[str] = EVAL_MODES
+    engines: Sequence[str] = ENGINES
     changes_hyperparameters: bool = True
     resumes_exactly: bool = True
 
@@ -220,12 +229,14 @@ class Backend(ABC):
         ``has_data`` says whether recorded data that it learns from lie on this machine.
         """
 
-    def check_start(self, agent: str, eval_mode: str, weights: str | None) -> None:
-        """Raise `UserError` for weights or a mode of evaluation that it does without."""
+    def check_start(self, agent: str, eval_mode: str, weights: str | None, engine: str) -> None:
+        """Raise `UserError` for weights, a mode of evaluation or an engine that it does without."""
         if weights is not None and not self.starts_from_weights:
             raise UserError(f"{agent} {NO_WEIGHTS}")
         if eval_mode not in self.eval_modes:
             raise UserError(f"{agent} can only be evaluated greedily: {EXPLORES}")
+        if engine not in self.engines:
+            raise UserError(f"{agent} computes with PyTorch alone; leave out --engine {engine}.")
 
     def check_controls(self, controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
         """Raise `UserError` for what its trainings can't have."""

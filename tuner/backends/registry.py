@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.config import config_dict
+from rltune.agents.engines import AUTO
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.backends.single import single_backend
 
@@ -53,9 +54,9 @@ def check_fit(
     backend_of(agent, env).check_fit(agent, env, configs, env_kwargs, has_data=has_data)
 
 
-def check_start(agent: str, eval_mode: str, weights: str | None) -> None:
+def check_start(agent: str, eval_mode: str, weights: str | None = None, engine: str = AUTO) -> None:
     """Raise `UserError` for what an agent can't; see `Backend.check_start`."""
-    backend_of(agent).check_start(agent, eval_mode, weights)
+    backend_of(agent).check_start(agent, eval_mode, weights, engine)
 
 
 def is_own(agent: str) -> bool:
@@ -100,6 +101,7 @@ def make_trainer(
     device: str = "auto",
     controls: Controls | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    engine: str = AUTO,
 ) -> Trainer:
     """Return a new trainer of the agent there, with the arguments of `Trainer`."""
     return agent_type(agent, env)(
@@ -111,6 +113,7 @@ def make_trainer(
         device=device,
         controls=controls,
         env_kwargs=env_kwargs,
+        engine=engine,
     )
 
 

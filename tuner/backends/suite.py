@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rltune.agents.engines import AUTO
 from rltune.agents.envs.suite import environments, parse_suite, shares
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
@@ -34,6 +35,7 @@ class SuiteBackend(Backend):
         self.name, self.prefix = single.name, single.prefix
         self.starts_from_weights = single.starts_from_weights
         self.eval_modes = single.eval_modes
+        self.engines = single.engines
         self.changes_hyperparameters = single.changes_hyperparameters
         self.resumes_exactly = single.resumes_exactly
 
@@ -108,6 +110,7 @@ class SuiteAgent:
         device: str = "auto",
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
+        engine: str = AUTO,
     ) -> None:
         controls = controls or Controls()
         check_together(controls, env_kwargs)
@@ -119,7 +122,7 @@ class SuiteAgent:
         self.members: list[SingleTrainer] = [
             single_trainer(algorithm)(
                 algorithm, scale.env, config,
-                total_timesteps=share, seed=seed, device=device, controls=controls,
+                total_timesteps=share, seed=seed, device=device, controls=controls, engine=engine,
             )
             for scale, share in zip(self.scales, parts, strict=True)
         ]  # fmt: skip
@@ -158,6 +161,11 @@ class SuiteAgent:
     def stop_reason(self) -> str | None:
         """No rule of its own ends it."""
         return None
+
+    @property
+    def engine(self) -> str:
+        """What computes: on environments with pictures it may differ from that of the others."""
+        return "+".join(sorted({member.engine for member in self.members}))
 
     @property
     def diverged(self) -> str | None:

@@ -41,6 +41,7 @@ class Task(TypedDict):
     deadline: float | None  # seconds since the epoch
     import_path: str  # the user's folder: their modules are imported from here
     device: str
+    engine: str
     controls: dict[str, Any]
     eval_mode: str
     weights: str | None  # the file that training begins with

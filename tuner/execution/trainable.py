@@ -136,6 +136,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             device=task["device"],
             controls=Controls(**task["controls"]),
             env_kwargs=task["env_kwargs"],
+            engine=task["engine"],
         )
         if task["weights"] is not None:
             with file_of_run(task["weights"], self.address) as weights:

@@ -38,6 +38,7 @@ def as_command(found: Exportable) -> str:
             "eval_freq": spec.eval_freq,
             "eval_episodes": spec.eval_episodes,
             "eval_mode": spec.eval_mode,
+            "engine": spec.engine,
         },
         weights=spec.weights,
     )

@@ -203,6 +203,7 @@ class _Run:
             device=spec.device,
             controls=Controls(**spec.controls),
             env_kwargs=parts.env_kwargs,
+            engine=spec.engine,
         )
         every = getattr(getattr(self.agent, "algorithm", None), "update_every", SLICE)
         self.slice = max(int(every), SLICE)

@@ -50,7 +50,7 @@ HISTORY_COLUMNS: dict[str, type] = {  # all others are metrics: floats
     **{"eval_return": float, "eval_std": float, "eval_episodes": float},
     **{"env_steps_per_second": float, "attempt": int},
     **{"memory": float, "memory_in_use": float},  # parts of the node's, in a search
-    **{"node": str},  # on which the row was made
+    **{"node": str, "engine": str},  # on which the row was made, and by what
 }
 EPISODE_COLUMNS: dict[str, type] = {
     **{"trial": int, "seed": int, "role": str, "iteration": int, "env_steps": int},

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rltune.agents.engines import AUTO, ENGINES
 from rltune.agents.envs.suite import HELP as ENVS
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import EVAL_MODES, GREEDY
@@ -58,6 +59,12 @@ class RunOptions(Tracking):
         "auto",
         group=RESOURCES,
         help="PyTorch device: cpu, cuda, cuda:1, or auto, which takes a GPU where there is one",
+    )
+    engine: str = option(
+        AUTO,
+        choices=ENGINES,
+        group=RESOURCES,
+        help="what computes: numpy, kernels for standard networks; torch; auto: numpy where it can",
     )
     save_replay_buffer: bool = option(
         True,

@@ -112,7 +112,7 @@ class SearchSpec(SearchOptions):
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """The flags of a training with evaluations as close to those of a trial as they can be.
+        """The flags of a training like a trial: its engine, and evaluations as close as can be.
 
         Their distance is rounded up: rounded down, there would be one more close to the end.
         """
@@ -120,6 +120,7 @@ class SearchSpec(SearchOptions):
             "eval_freq": math.ceil(self.budget / min(self.evaluations, self.budget)),
             "eval_episodes": self.eval_episodes,
             "eval_mode": self.eval_mode,
+            "engine": self.engine,
         }
 
     @property

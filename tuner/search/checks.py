@@ -86,7 +86,7 @@ def _check_training(spec: SearchSpec, configs: Sequence[Mapping[str, Any]], here
     if wrong := [name for name in spec.controls if name not in Controls.__dataclass_fields__]:
         raise unknown("control", wrong[0], Controls.__dataclass_fields__)
     controls = Controls(**spec.controls)
-    check_start(spec.agent, spec.eval_mode, spec.weights)
+    check_start(spec.agent, spec.eval_mode, spec.weights, spec.engine)
     backend_of(spec.agent, spec.env).check_controls(controls, spec.env_kwargs)
     tried: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []  # in which environment
     for config in configs:

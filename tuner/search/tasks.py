@@ -89,6 +89,7 @@ class Tasks:
             "deadline": None if math.isinf(deadline) else deadline,
             "import_path": spec.import_path,
             "device": spec.device,
+            "engine": spec.engine,
             "controls": spec.controls,
             "eval_mode": spec.eval_mode,
             "weights": str(self.run.path / WEIGHTS) if spec.weights else None,

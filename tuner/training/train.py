@@ -113,11 +113,11 @@ def train(
     folder, uri = split_storage(storage_path)
     path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
     weights = find_checkpoint(spec.weights) if spec.weights else None
-    check_start(spec.agent, spec.eval_mode, spec.weights)
+    check_start(spec.agent, spec.eval_mode, spec.weights, spec.engine)
     with Watch(on_stderr):
         agent = _new_agent(spec, weights)
     try:
-        spec = dataclasses.replace(spec, config=config_dict(agent.config))
+        spec = dataclasses.replace(spec, config=config_dict(agent.config), engine=agent.engine)
         mirror = uri and below(uri, path.name)
         run = RunDir.create(path, dataclasses.asdict(spec), kind="train", mirror=mirror)
         with run.lock():
@@ -139,6 +139,7 @@ def _new_agent(spec: TrainSpec, weights: Path | None) -> Trainer:
         device=spec.device,
         controls=Controls(**spec.controls),
         env_kwargs=spec.env_kwargs,
+        engine=spec.engine,
     )
     try:
         if weights:

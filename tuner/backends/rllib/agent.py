@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import make_config
+from rltune.agents.engines import AUTO, TORCH
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
 from rltune.agents.loop import checkpoint
@@ -66,6 +67,7 @@ class RLlibAgent:
         device: "cuda" gives the learner the GPU; "cpu" and "auto" do not
         controls: when to stop early; RLlib has no plateau rule
         env_kwargs: handed to the environment's constructor
+        engine: RLlib computes with PyTorch alone
 
     Raises:
         UserError: an unknown algorithm, environment or hyperparameter, or what RLlib refuses.
@@ -73,6 +75,7 @@ class RLlibAgent:
 
     observations = None  # our agents may normalise them
     acts_only = False
+    engine = TORCH
     view: ClassVar[dict[str, Any]] = {}
     replays = True
 
@@ -87,6 +90,7 @@ class RLlibAgent:
         device: str = "auto",
         controls: Controls | None = None,
         env_kwargs: Mapping[str, Any] | None = None,
+        engine: str = AUTO,
         _steps_before: int = 0,
     ) -> None:
         self.algorithm_spec = RLLIB + algorithm_name(algorithm)

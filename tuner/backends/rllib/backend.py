@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.engines import AUTO, TORCH
 from rltune.agents.eval_modes import GREEDY
 from rltune.backends.base import Backend
 from rltune.backends.names import RLLIB
@@ -20,6 +21,7 @@ class RLlibBackend(Backend):
     prefix = RLLIB
     starts_from_weights = False
     eval_modes = (GREEDY,)
+    engines = (AUTO, TORCH)
     changes_hyperparameters = False
     resumes_exactly = False
 
