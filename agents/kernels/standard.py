@@ -19,7 +19,7 @@ def linear_layers(module: nn.Module) -> list[nn.Linear]:
     Raises:
         NotStandardError: there is something else in it than linear layers and activations.
     """
-    layers = [part for part in module.modules() if not list(part.children())]
+    layers = [part for part in module.modules() if not isinstance(part, nn.Sequential)]
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
     others = (nn.Tanh, nn.ReLU, nn.ELU, nn.SiLU)
     strange = [layer for layer in layers if not isinstance(layer, (nn.Linear, *others))]
@@ -40,11 +40,11 @@ def check_actor_critic(nets: ActorCritic, config: OnPolicyConfig) -> None:
     Raises:
         NotStandardError: it doesn't.
     """
-    check_reader(nets)
     if config.models():
         raise NotStandardError("a model file")
     if getattr(config, "shared_torso", False):
         raise NotStandardError("shared_torso")
+    check_reader(nets)
     if nets.actor.std in ("sde", "network"):
         raise NotStandardError("use_sde" if nets.actor.std == "sde" else "state_dependent_std")
     if not isinstance(nets.distribution, (Categorical, Gaussian)):
