@@ -39,7 +39,7 @@ def unlikeness(gradient: Tensor, autograd: Sequence[Tensor]) -> float:
     Numbers below a thousandth, or of the largest of all parameters, are sums of what cancels out,
     such as the entropy's of an even policy: there, PyTorch's own error is as large.
     """
-    least = max(1e-3 * max(float(g.abs().max()) for g in autograd), 1e-3)
+    least = max(1e-3 * max(float(g.abs().max()) for g in autograd), 2e-3)
     own = torch.split(gradient, [g.numel() for g in autograd])
     return max(
         float((a - b.reshape(-1)).abs().max() / b.abs().max().clamp(min=least))
