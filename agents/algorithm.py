@@ -95,6 +95,8 @@ class Algorithm(ABC, Generic[C]):
     def make_kernel(self) -> Any:
         """Return what computes acting and updates in NumPy, as PyTorch would.
 
+        It is asked of the class that has it: one below it may compute something else.
+
         Raises:
             NotStandardError: nothing does for this algorithm, network or device.
         """
@@ -113,6 +115,8 @@ class Algorithm(ABC, Generic[C]):
         if engine == TORCH:
             return
         try:
+            if "make_kernel" not in vars(type(self)):
+                raise NotStandardError(type(self).__name__)
             self.kernel = self.make_kernel()
         except NotStandardError as error:
             if engine == NUMPY:

@@ -227,6 +227,13 @@ def test_what_no_kernel_computes_is_named(env: str, config: dict[str, Any], reas
     assert Agent("ppo", env, values, total_timesteps=1000).engine == "torch"
 
 
+def test_a_users_variant_computes_with_torch() -> None:
+    class Mine(PPO):
+        """Its loss may be another one."""
+
+    assert Agent(Mine, "CartPole-v1", ON, total_timesteps=1000).engine == "torch"
+
+
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UserError, match="engine"):
         Agent("ppo", "CartPole-v1", total_timesteps=1000, engine="jax")
