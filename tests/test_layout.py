@@ -27,7 +27,7 @@ HEAVY = {"torch", "plotly", "matplotlib", "sklearn"}
 # The floors above `backends`, but for `reporting`, which draws.
 ABOVE_BACKENDS = (
     *("cli", "search", "comparing", "exporting", "training", "screen"),
-    *("analysis", "planning", "answer", "tracking", "execution", "schedulers"),
+    *("analysis", "planning", "installation", "answer", "tracking", "execution", "schedulers"),
 )
 EACH = """
 import importlib, sys

@@ -24,6 +24,7 @@ from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.normalization import Normalizers
 from rltune.agents.loop.training import TrainingLoop
 from rltune.agents.loop.weights import load_weights
+from rltune.agents.machine.threads import hold_threads
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.registry import agent_class, name_of
 from rltune.agents.spaces import InputParts, Spaces
@@ -362,5 +363,5 @@ def resolve_device(device: str, spaces: Spaces) -> str:
     except (RuntimeError, AssertionError) as error:  # no such device, or none of this kind here
         raise UserError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
     if device == "cpu" and not images:
-        torch.set_num_threads(1)
+        hold_threads(1)
     return device

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
+from rltune.agents.machine.memory import free_memory
 from rltune.agents.memory.finite import non_finite
 from rltune.agents.memory.frames import FrameLayout
-from rltune.agents.memory.limits import free_memory
 from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor
 

@@ -92,6 +92,7 @@ class Forecast:
         money: at the price per hour that was given
         slots: trials at once
         measured: what was measured
+        libraries: the faster of the numerical libraries, by operation
         error: typical relative error of a predicted price
         is_cut: whether the time limit ends it
         seconds: that measuring and playing took
@@ -112,6 +113,7 @@ class Forecast:
     money: About | None
     slots: int
     measured: tuple[Priced, ...]
+    libraries: str
     error: float
     is_cut: bool
     seconds: float
@@ -153,6 +155,7 @@ def forecast(
     tell("starting a worker")
     with contextlib.closing(CostMeter(spec)) as meter:
         measured = _measure(meter, spec, space, starts, drawn, seconds, tell)
+        libraries = meter.libraries()
     wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
     cpu, cpu_error = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
     own = [priced.measured for priced in measured[: len(starts)]]
@@ -176,6 +179,7 @@ def forecast(
         money=None if price_per_hour is None else _times(wall_about, price_per_hour / 3600),
         slots=slots,
         measured=tuple(measured),
+        libraries=libraries,
         error=cpu_error + unsure,
         is_cut=float(walls.mean()) > limit,
         seconds=time.perf_counter() - began,

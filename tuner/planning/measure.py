@@ -145,6 +145,10 @@ class CostMeter:
             raise UserError(answer["error"])
         return Measurement.from_dict(answer)
 
+    def libraries(self) -> str:
+        """Return which numerical library is the faster one there, and at what."""
+        return str(self._ask({"libraries": True})["libraries"])
+
     def close(self) -> None:
         """End the process."""
         self._process.kill()
@@ -348,6 +352,10 @@ def main() -> int:
             sys.path.insert(0, spec.import_path)
             _Run(spec, {}).close()
             answer = {"cpu": time.process_time()}
+        elif question.get("libraries"):
+            from rltune.agents.machine.libraries import measure_speeds
+
+            answer = {"libraries": measure_speeds().describe()}
         else:
             try:
                 measured = measure(spec, question["config"], question["seconds"])

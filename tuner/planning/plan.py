@@ -128,6 +128,7 @@ def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:
         f"{count(spec.budget)} env steps{runs}",
         f"{plural(found.slots, 'trial')} at once, each with {spec.cpus_per_trial:g} CPU and "
         f"{spec.gpus_per_trial:g} GPU, on device {spec.device}",
+        f"faster library: {found.libraries}",
         "",
         f"a trial's whole budget, from {plural(len(found.measured), 'measurement')} in "
         f"{duration(found.seconds)}:",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltune.agents.errors import UserError
-from rltune.agents.memory.limits import free_memory
+from rltune.agents.machine.memory import free_memory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.spaces import Spaces
 

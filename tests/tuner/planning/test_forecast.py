@@ -56,6 +56,9 @@ class Here:
     def measure(self, config: Mapping[str, Any], seconds: float) -> Measurement:
         return measure(self.spec, config, seconds)
 
+    def libraries(self) -> str:
+        return "products equal"
+
     def close(self) -> None:
         """Nothing."""
 
@@ -131,6 +134,7 @@ def test_a_plan_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert main([*plan, "--price-per-hour", "36"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("toy:ToyAgent on toy:ToyEnv: 12 trials of up to 900 env steps")
+    assert "faster library: products equal" in lines
     assert any(line.split()[0] == "checkpoints" for line in lines if line.strip())
     (money,) = (line for line in lines if line.strip().startswith("money"))
     assert float(money.split()[1]) > 0
@@ -173,6 +177,7 @@ def test_the_measuring_process_answers_and_says_what_fails() -> None:
     meter = CostMeter(search.spec)
     try:
         assert meter.start_up.cpu > 0
+        assert "products" in meter.libraries()
         good = meter.measure(search.starts[0].config, 0.5)
         assert good.is_whole
         assert good.memory > 50e6
