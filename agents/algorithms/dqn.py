@@ -18,6 +18,8 @@ from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.algorithms.dqn_targets import TDBatch, TDTargets, pick
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator, weight_generator
+from rltune.agents.kernels.dqn import DQNKernel
+from rltune.agents.kernels.q_network import QKernel
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
@@ -98,6 +100,11 @@ class DQN(Algorithm[DQNConfig]):
         self.acted = 0  # actions to explore with
         self.epsilon = config.exploration_initial_eps
 
+    def make_kernel(self) -> DQNKernel:
+        """Return what computes in NumPy, for standard networks."""
+        nets = QKernel(self.nets, self.learner.flat, self.config)
+        return DQNKernel(nets, self.learner, self.target, self.config)
+
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory."""
         config = self.config
@@ -139,7 +146,11 @@ class DQN(Algorithm[DQNConfig]):
         return np.where(is_random, action, greedy)
 
     def _greedy(self, obs: Tensor, noise: Tensor | None) -> NDArray[Any]:
-        action: NDArray[Any] = self.nets.best(self.nets(obs, noise), obs).cpu().numpy()
+        action: NDArray[Any]
+        if self.kernel is not None:
+            action = self.kernel.best(obs.numpy())
+            return action
+        action = self.nets.best(self.nets(obs, noise), obs).cpu().numpy()
         return action
 
     @torch.no_grad()
@@ -162,6 +173,17 @@ class DQN(Algorithm[DQNConfig]):
         learning_rate = self.learning_rate_at(progress)
         beta = config.priority_beta + (1 - config.priority_beta) * progress
 
+        if self.kernel is not None:
+            samples = self.td_targets.samples(memory, gradient_steps, beta)
+            found = self.kernel.learn(samples, memory, learning_rate)
+        else:
+            found = self._learn(memory, gradient_steps, beta, learning_rate)
+        return {**found, "learning_rate": learning_rate, "epsilon": self.epsilon}
+
+    def _learn(
+        self, memory: ReplayMemory, gradient_steps: int, beta: float, learning_rate: float
+    ) -> dict[str, float]:
+        """Take the gradient steps."""
         history: list[dict[str, Tensor]] = []
         for batch in self.td_targets.draw(memory, gradient_steps, beta):
             loss, metrics = dqn_loss(self.nets, batch, self.scalars)
@@ -170,7 +192,7 @@ class DQN(Algorithm[DQNConfig]):
                 memory.set_errors(batch.slot, errors)
             grad_norm = self.learner.step(loss, learning_rate)
             history.append({**metrics, "grad_norm": grad_norm})
-        return {**means(history), "learning_rate": learning_rate, "epsilon": self.epsilon}
+        return means(history)
 
     def _count_steps(self, n: int) -> None:
         """Count ``n`` env steps, and let the target follow as often as it was due in them."""

@@ -55,32 +55,39 @@ class TDTargets:
         self.is_image = nets.parts.has_images
 
     def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[TDBatch]:
-        """Yield ``n`` minibatches.
+        """Yield ``n`` minibatches; the arguments are those of `samples`."""
+        size = self.config.batch_size
+        alike = not (self.config.double or self.config.noisy or self.nets.n_outputs > 1)
+        for drawn in self.samples(memory, n, beta):
+            rows = len(drawn.reward)
+            if self.config.lstm_size or rows == size:
+                yield self.of(drawn)
+                continue
+            shared = self.of(drawn) if alike else None
+            for i in range(0, rows, size):
+                part = slice(i, i + size)
+                yield shared.rows(part) if shared else self.of(drawn.rows(part))
+
+    def samples(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[Batch]:
+        """Yield the transitions of ``n`` minibatches, those of several at once where that may be.
 
         Args:
             memory: the transitions
-            n: how many
+            n: how many minibatches
             beta: how far weights make up for a prioritised draw
         """
         size = self.config.batch_size
         if isinstance(memory, PrioritisedMemory):  # each depends on what was learned before
             for _ in range(n):
-                yield self.of(memory.sample(size, self.generator, beta))
-            return
-        if self.config.lstm_size:
+                yield memory.sample(size, self.generator, beta)
+        elif self.config.lstm_size:
             for _ in range(n):
-                yield self.of(sample_sequences(memory, self.config, self.generator))
-            return
-        # A few large draws cost less than many small ones, and so do values of a fixed target.
-        at_once = 1 if self.is_image else max(1, LARGE // size)
-        alike = not (self.config.double or self.config.noisy or self.nets.n_outputs > 1)
-        for first in range(0, n, at_once):
-            rows = size * min(at_once, n - first)
-            drawn = memory.sample(rows, self.generator)
-            shared = self.of(drawn) if alike else None
-            for i in range(0, rows, size):
-                part = slice(i, i + size)
-                yield shared.rows(part) if shared else self.of(drawn.rows(part))
+                yield sample_sequences(memory, self.config, self.generator)
+        else:
+            # A few large draws cost less than many small ones, and so do values of a fixed target.
+            at_once = 1 if self.is_image else max(1, LARGE // size)
+            for first in range(0, n, at_once):
+                yield memory.sample(size * min(at_once, n - first), self.generator)
 
     @torch.no_grad()
     def of(self, batch: Batch) -> TDBatch:

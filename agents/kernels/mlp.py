@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 Array = NDArray[Any]
 MOST_ROWS = 8192  # for which buffers are kept, of all numbers of rows together
+LARGE = 16384  # weights from which on it pays to leave out units that are 0 for all rows
+MANY = 0.75  # the part of a layer that is too many for that
 
 
 class Layer(NamedTuple):
@@ -147,9 +149,35 @@ class MLPs:
                 self._activation.backward(gradient, rows.outputs[i], rows.before[i])
             own = gradient.array
             inputs = rows.outputs[i - 1].array if i else x
-            np.matmul(own, inputs.swapaxes(-1, -2), out=gradients[i].weight)
             np.matmul(own, rows.ones, out=gradients[i].bias)
+            live = self._live(i, rows, below.weight.size) if i else None
+            if live is not None:
+                to_inputs = rows.gradients[i - 1].array
+                _backward_of(
+                    live, below.weight[0], own[0], inputs[0], gradients[i].weight[0], to_inputs[0]
+                )
+                continue
+            np.matmul(own, inputs.swapaxes(-1, -2), out=gradients[i].weight)
             if i:
                 np.matmul(below.transposed, own, out=rows.gradients[i - 1].array)
             elif x_gradient is not None:
                 np.matmul(below.transposed, own, out=x_gradient)
+
+    def _live(self, i: int, rows: Rows, n_weights: int) -> Array | None:
+        """Return the units of layer ``i`` that are not 0 for all rows; None: it's not worth it."""
+        if not self._activation.has_zeros or i >= self._n_active or self.n_networks > 1:
+            return None
+        if n_weights < LARGE:
+            return None
+        live = np.flatnonzero(np.matmul(rows.outputs[i].array, rows.ones))
+        return live if len(live) < MANY * self.sizes[i] else None
+
+
+def _backward_of(
+    units: Array, weight: Array, own: Array, inputs: Array, gradient: Array, to_inputs: Array
+) -> None:
+    """Set the gradients of a layer's weights and inputs, of which other units have no part."""
+    own = own.take(units, axis=0)
+    gradient.fill(0)
+    gradient[units] = np.dot(own, inputs.T)
+    np.dot(weight.take(units, axis=0).T, own, out=to_inputs)
