@@ -30,17 +30,20 @@ class Target(Generic[M]):
 
     Args:
         module: what is copied, in ``Target.module``; all its parameters must be a learner's
+
+    Attributes:
+        flat: the buffer that its parameters lie in, laid out as the learner's
     """
 
     def __init__(self, module: M) -> None:
         self.module: M = copy.deepcopy(module)
-        self._flat = flatten(list(self.module.parameters()))
+        self.flat = flatten(list(self.module.parameters()))
         self.module.requires_grad_(False)
 
     @torch.no_grad()
     def follow(self, learner: Learner, tau: float) -> None:
         """Move towards what the learner has by the fraction ``tau``; 1 copies."""
-        self._flat.lerp_(learner.flat, tau)
+        self.flat.lerp_(learner.flat, tau)
 
 
 class Learner:

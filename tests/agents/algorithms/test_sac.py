@@ -217,9 +217,9 @@ def test_targets_move_every_so_many_updates() -> None:
     memory = fill(agent, 30)
     moved = []
     for _ in range(4):
-        before = agent.target._flat.clone()
+        before = agent.target.flat.clone()
         agent.update(memory, 0.0)
-        moved.append(not torch.equal(before, agent.target._flat))
+        moved.append(not torch.equal(before, agent.target.flat))
     assert moved == [False, True, False, True]
 
 

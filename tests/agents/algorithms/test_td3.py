@@ -100,11 +100,11 @@ def test_actor_and_targets_move_more_rarely() -> None:
     memory = fill(agent, 50)
     moved = []
     for _ in range(6):
-        before = [agent.actor_learner.flat.clone(), agent.target_critics._flat.clone()]
+        before = [agent.actor_learner.flat.clone(), agent.target_critics.flat.clone()]
         critic = agent.critic_learner.flat.clone()
         metrics = agent.update(memory, 0.0)
         assert not torch.equal(critic, agent.critic_learner.flat)
-        now = [agent.actor_learner.flat, agent.target_critics._flat]
+        now = [agent.actor_learner.flat, agent.target_critics.flat]
         changed = [not torch.equal(a, b) for a, b in zip(before, now, strict=True)]
         assert changed[0] == changed[1] == ("actor_loss" in metrics)
         moved.append(changed[0])
