@@ -9,11 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm, means
+from rltune.agents.algorithm import Algorithm
 from rltune.agents.algorithms.noise import ActionNoise, make_noise
-from rltune.agents.algorithms.off_policy import TD_LOSSES, ActorCriticConfig
+from rltune.agents.algorithms.off_policy import TD_LOSSES, ActorCriticConfig, averages
 from rltune.agents.config import hp
 from rltune.agents.generators import restore_generator, weight_generator
+from rltune.agents.kernels.ddpg import DDPGKernel
+from rltune.agents.kernels.off_policy import ActorKernel, CriticsKernel
+from rltune.agents.kernels.standard import check_off_policy
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.replay import Batch, ReplayMemory
 from rltune.agents.networks.actions import BoxScale
@@ -144,6 +147,19 @@ class DDPG(Algorithm[DDPGConfig]):
         self.updated = 0  # env steps that updates were called for
         self.n_updates = 0
 
+    def make_kernel(self) -> DDPGKernel:
+        """Return what computes in NumPy, for standard networks."""
+        config, actor = self.config, self.nets.actor
+        check_off_policy(actor.torso, self.nets.critics, config)
+        return DDPGKernel(
+            ActorKernel(actor, self.actor_learner.flat, config.activation),
+            ActorKernel(self.target_actor.module, self.target_actor.flat, config.activation),
+            CriticsKernel(
+                self.nets.critics, self.critic_learner.flat, self.target_critics.flat, config
+            ),
+            config,
+        )
+
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory; it holds actions as the environments got them."""
         return ReplayMemory(
@@ -162,7 +178,8 @@ class DDPG(Algorithm[DDPGConfig]):
         if explore and self.acted < self.config.learning_starts:
             action = self.scale.random(n, self.generator)
         else:
-            action = self.nets.actor(torch.from_numpy(obs).to(self.device))
+            inputs = torch.from_numpy(obs).to(self.device)
+            action = self.nets.actor(inputs) if self.kernel is None else self.kernel.act(inputs)
         if explore:
             self.acted += n
             # Random actions have noise, too: some then lie on the bounds, where policies go.
@@ -185,25 +202,39 @@ class DDPG(Algorithm[DDPGConfig]):
         learning_rate = self.learning_rate_at(progress)
         actor_rate = self.learning_rate_at(progress, self.config.actor_learning_rate)
         critic_rate = self.learning_rate_at(progress, self.config.critic_learning_rate)
-        critic_history: list[dict[str, Tensor]] = []
-        actor_history: list[dict[str, Tensor]] = []
+        critic_history: list[dict[str, Any]] = []
+        actor_history: list[dict[str, Any]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
             batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
-            loss, metrics = critic_loss(self.nets, batch, self.scalars)
-            self.critic_learner.step(loss, critic_rate)
-            critic_history.append(metrics)
+            critic_history.append(self._learn_critics(batch, critic_rate))
             if self.n_updates % self.policy_delay == 0:
-                loss, metrics = actor_loss(self.nets, batch, self.scalars)
-                self.actor_learner.step(loss, actor_rate)
-                actor_history.append(metrics)
+                actor_history.append(self._learn_actor(batch, actor_rate))
                 self.target_critics.follow(self.critic_learner, self.config.tau)
                 self.target_actor.follow(self.actor_learner, self.config.tau)
         return {
-            **means(critic_history),
-            **(means(actor_history) if actor_history else {}),
+            **averages(critic_history),
+            **(averages(actor_history) if actor_history else {}),
             "learning_rate": learning_rate,
         }
+
+    def _learn_critics(self, batch: DDPGBatch, rate: float) -> dict[str, Any]:
+        if self.kernel is not None:
+            gradient, found = self.kernel.critics_gradient(batch)
+            self.critic_learner.descend(gradient, rate)
+            return dict(found)
+        loss, metrics = critic_loss(self.nets, batch, self.scalars)
+        self.critic_learner.step(loss, rate)
+        return metrics
+
+    def _learn_actor(self, batch: DDPGBatch, rate: float) -> dict[str, Any]:
+        if self.kernel is not None:
+            gradient, found = self.kernel.actor_gradient(batch)
+            self.actor_learner.descend(gradient, rate)
+            return dict(found)
+        loss, metrics = actor_loss(self.nets, batch, self.scalars)
+        self.actor_learner.step(loss, rate)
+        return metrics
 
     def _transitions(self, batch: Batch) -> DDPGBatch:
         action = self.scale.to_nets(batch.action)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from rltune.agents.algorithm import means
 from rltune.agents.config import OffPolicyConfig, hp
 from torch import Tensor
 
@@ -38,3 +40,12 @@ def huber(error: Tensor) -> Tensor:
 
 
 TD_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"squared": torch.square, "huber": huber}
+
+
+def averages(history: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the mean of each metric over the minibatches: tensors, or a kernel's numbers."""
+    if all(isinstance(value, Tensor) for value in history[0].values()):
+        return means(history)
+    return {
+        name: sum(float(metrics[name]) for metrics in history) / len(history) for name in history[0]
+    }

@@ -16,12 +16,16 @@ import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.algorithm import Algorithm, means
-from rltune.agents.algorithms.off_policy import TD_LOSSES
+from rltune.agents.algorithm import Algorithm
+from rltune.agents.algorithms.off_policy import TD_LOSSES, averages
 from rltune.agents.algorithms.sac_batches import Minibatches, SACBatch
 from rltune.agents.algorithms.sac_config import SACConfig
 from rltune.agents.algorithms.sac_temperature import TargetEntropy, Temperature
+from rltune.agents.errors import NotStandardError
 from rltune.agents.generators import restore_generator, weight_generator
+from rltune.agents.kernels.off_policy import ActorKernel, CriticsKernel
+from rltune.agents.kernels.sac import SACKernel
+from rltune.agents.kernels.standard import check_off_policy
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import check_replayed
@@ -123,6 +127,20 @@ class SAC(Algorithm[SACConfig]):
         self.updated = 0  # env steps that updates were called for
         self.n_updates = 0
 
+    def make_kernel(self) -> SACKernel:
+        """Return what computes in NumPy, for Box actions and standard networks."""
+        actor, critics, config = self.nets.actor, self.nets.critics, self.config
+        if not isinstance(actor, SquashedGaussian):
+            raise NotStandardError("actions that are choices")
+        if actor.use_sde:
+            raise NotStandardError("use_sde")
+        check_off_policy(actor.torso, critics, config)
+        return SACKernel(
+            ActorKernel(actor, self.actor_learner.flat, config.activation),
+            CriticsKernel(critics, self.critic_learner.flat, self.target.flat, config),
+            config,
+        )
+
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory; it holds actions as the environments got them."""
         return ReplayMemory(
@@ -140,11 +158,15 @@ class SAC(Algorithm[SACConfig]):
         n, actor = len(obs), self.nets.actor
         inputs = torch.from_numpy(obs).to(self.device)
         if not explore:
-            return self.scale.to_space(actor(inputs))
+            greedy = actor(inputs) if self.kernel is None else self.kernel.act(inputs, None)
+            return self.scale.to_space(greedy)
         self.acted += n
         if self.acted - n < self.config.learning_starts:
             mask = self.parts.mask(inputs) if self.parts.n_mask else None
             return self.scale.to_space(self.scale.random(n, self.generator, mask))
+        if self.kernel is not None:
+            drawn = self.kernel.act(inputs, actor.noise(n, self.generator))
+            return self.scale.to_space(drawn)
         if not isinstance(actor, SquashedGaussian) or not actor.use_sde:
             return self.scale.to_space(actor.explore(inputs, self.generator))
         every = self.config.sde_sample_freq
@@ -178,24 +200,46 @@ class SAC(Algorithm[SACConfig]):
         actor_rate = self.learning_rate_at(progress, config.actor_learning_rate)
         critic_rate = self.learning_rate_at(progress, config.critic_learning_rate)
         temperature_rate = self.learning_rate_at(progress, config.temperature_learning_rate)
-        history: list[dict[str, Tensor]] = []
+        history: list[dict[str, Any]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
             batch = self.minibatches.draw(memory)
             target_entropy = self.target_entropy.of(batch.obs)
             scalars = Scalars(self.temperature.value(), target_entropy, self.reward_scale)
-            loss, critic_metrics = critic_loss(self.nets, batch, scalars)
-            self.critic_learner.step(loss, critic_rate)
-            loss, actor_metrics = actor_loss(self.nets, batch, scalars)
-            self.actor_learner.step(loss, actor_rate)
+            critic_metrics = self._learn_critics(batch, scalars, critic_rate)
+            actor_metrics = self._learn_actor(batch, scalars, actor_rate)
             if self.temperature.learned:
-                loss = temperature_loss(self.temperature, actor_metrics["entropy"], scalars)
-                self.temperature_learner.step(loss, temperature_rate)
-                self.temperature.clip(self.nets.actor.largest_temperature)
+                self._learn_temperature(actor_metrics["entropy"], scalars, temperature_rate)
             if self.n_updates % self.config.target_update_interval == 0:
                 self.target.follow(self.critic_learner, self.config.tau)
             history.append({**critic_metrics, **actor_metrics, "ent_coef": scalars.ent_coef})
-        return {**means(history), "learning_rate": learning_rate}
+        return {**averages(history), "learning_rate": learning_rate}
+
+    def _learn_critics(self, batch: SACBatch, hp: Scalars, rate: float) -> dict[str, Any]:
+        if self.kernel is not None:
+            gradient, found = self.kernel.critics_gradient(batch, float(hp.ent_coef))
+            self.critic_learner.descend(gradient, rate)
+            return dict(found)
+        loss, metrics = critic_loss(self.nets, batch, hp)
+        self.critic_learner.step(loss, rate)
+        return metrics
+
+    def _learn_actor(self, batch: SACBatch, hp: Scalars, rate: float) -> dict[str, Any]:
+        if self.kernel is not None:
+            gradient, found = self.kernel.actor_gradient(batch, float(hp.ent_coef))
+            self.actor_learner.descend(gradient, rate)
+            return dict(found)
+        loss, metrics = actor_loss(self.nets, batch, hp)
+        self.actor_learner.step(loss, rate)
+        return metrics
+
+    def _learn_temperature(self, entropy: Any, hp: Scalars, rate: float) -> None:
+        if self.kernel is not None:
+            gradient = np.array([entropy - float(hp.target_entropy)], np.float32)
+            self.temperature_learner.descend(gradient, rate)
+            return
+        self.temperature_learner.step(temperature_loss(self.temperature, entropy, hp), rate)
+        self.temperature.clip(self.nets.actor.largest_temperature)
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, optimizers, temperature, counters, gSDE's noise and generator."""

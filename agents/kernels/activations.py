@@ -26,6 +26,11 @@ class Cells(NamedTuple):
         array = np.empty(shape, np.float32)
         return cls(array, torch.from_numpy(array))
 
+    def taken(self, columns: Tensor) -> Cells:
+        """Return a copy of some of the last axis's indices."""
+        tensor = self.tensor.index_select(-1, columns)
+        return Cells(tensor.numpy(), tensor)
+
 
 class Activation(NamedTuple):
     """An activation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from rltune.agents.config import OnPolicyConfig
+from rltune.agents.config import OffPolicyConfig, OnPolicyConfig
 from rltune.agents.errors import NotStandardError
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import Categorical, Gaussian
@@ -49,6 +49,25 @@ def check_actor_critic(nets: ActorCritic, config: OnPolicyConfig) -> None:
         raise NotStandardError("use_sde" if nets.actor.std == "sde" else "state_dependent_std")
     if not isinstance(nets.distribution, (Categorical, Gaussian)):
         raise NotStandardError("actions that are several choices")
+
+
+def check_off_policy(actor: Reader, critics: Reader, config: OffPolicyConfig) -> None:
+    """Check that `CriticsKernel` and `actor_network` compute what these networks do.
+
+    Args:
+        actor: its hidden layers
+        critics: the values
+        config: of the agent
+
+    Raises:
+        NotStandardError: they don't.
+    """
+    if config.models():
+        raise NotStandardError("a model file")
+    if not config.net_arch:
+        raise NotStandardError("networks without a hidden layer")
+    check_reader(actor)
+    check_reader(critics)
 
 
 def check_reader(nets: Reader) -> None:
