@@ -95,6 +95,8 @@ def declare(trial: Any, space: Any, left_out: tuple[str, ...] = ()) -> None:
 
 def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
     """Return the hyperparameters of Optuna's parameters."""
+    from rltune.backends.registry import config_class
+
     kinds = space.to_dict()["space"]
     values = {}
     for name, value in parameters.items():
@@ -104,7 +106,8 @@ def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
         )
     config: dict[str, Any] = space.resolve(values)
     if "n_steps" in config:  # the constraint of the space
-        config["batch_size"] = min(config["batch_size"], config["n_steps"] * config["n_envs"])
+        n_envs = config.get("n_envs", config_class(space.agent)().n_envs)
+        config["batch_size"] = min(config["batch_size"], config["n_steps"] * n_envs)
     return config
 
 
@@ -141,7 +144,8 @@ def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:
         for row in run.trials().to_dict("records")
         if row["trial"] in ended.index
     ]
-    config = yaml.safe_load((folder / "run" / "best" / "config.yaml").read_text())
+    best = folder / "run" / "best" / "config.yaml"
+    config = yaml.safe_load(best.read_text()) if best.exists() else None
     trained = run.history().groupby(["trial", "seed", "role"])["env_steps"].max().sum()
     return {"config": config, "trials": trials, "env_steps": int(trained)}
 
@@ -167,10 +171,12 @@ def search_tune_sb3(setting: Setting, seed: int, folder: Path, ends: float) -> N
     from ray import tune
 
     space = space_of(setting.agent)
-    scripts = str(Path(__file__).parent)
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, paths)
+    )  # of the workers, to import this
 
     def trainable(parameters: dict[str, Any]) -> None:
-        sys.path.insert(0, scripts)  # a worker imports this file by its name
         from benchmark_tuners import train_sb3
 
         def report(value: float, _: int) -> bool:

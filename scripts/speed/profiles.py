@@ -24,7 +24,12 @@ _RULES = [
     for group, file, function in (
         ("environment", r"/(gymnasium|Box2D)/|/agents/envs/", ""),
         ("memory", r"/agents/memory/", ""),
-        ("memory", r"/agents/", r"^(rows|_minibatches|_prepared|normalised|_shuffled|sample)$"),
+        ("memory", r"/agents/algorithms/", r"^(rows|_minibatches|_prepared|normalised|_shuffled)$"),
+        (
+            "memory",
+            r"/agents/kernels/(ppo|rollouts)",
+            r"^(_minibatches|_prepared|normalised|taken)$",
+        ),
         ("look-back, GAE", r"/agents/algorithms/returns\.py", ""),
         ("look-back, GAE", r"/agents/", r"^(look_back|take_rollout|generalised_advantages)$"),
         ("acting", r"/agents/(algorithms|kernels)/", r"^_?act"),
