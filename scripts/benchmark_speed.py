@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -28,19 +27,17 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from speed import machine
 from speed.rows import HELD_OUT, ROWS, Row, row_named
+from speed.tables import Record, print_profiles, print_tables, ratio
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "speed.jsonl"
 SLICES = 5
 MINUTES = 5.0
-Record = dict[str, Any]
 # What makes a measurement the same one; "engine" is what was asked for, "took" what was used.
 KEYS = (
     *("what", "row", "window", "tuner", "agent", "env", "minutes", "repetition"),
@@ -62,12 +59,12 @@ class Store:
         self.about = {"blas": args.blas, "engine": args.engine, "state": args.state}
 
     def has(self, key: Record) -> bool:
-        wanted = {**key, **self.about}
+        wanted = {**self.about, **key}
         return any(all(row.get(k) == wanted.get(k) for k in KEYS) for row in read(self.results))
 
     def add(self, key: Record, found: Record) -> None:
         record = {
-            **key, **self.about, **found, "when": time.strftime("%Y-%m-%d"),
+            **self.about, **key, **found, "when": time.strftime("%Y-%m-%d"),
             "processor": machine.processor(), "versions": machine.versions(),
         }  # fmt: skip
         self.results.parent.mkdir(parents=True, exist_ok=True)
@@ -165,11 +162,11 @@ def searches(args: argparse.Namespace) -> None:
         os.environ.update(machine.environment(args.blas, Path(folder)))
         for job in whole.jobs(args.slices):
             name = f"{job['tuner']} {job['agent']} {job['env']}"
-            key = {"what": "search", **job, "minutes": args.minutes}
+            engine = args.engine if job["tuner"] == "rltune" else None
+            key = {"what": "search", **job, "engine": engine, "minutes": args.minutes}
             if store.has(key) or (args.only and not any(word in name for word in args.only)):
                 continue
-            engine = args.engine if job["tuner"] == "rltune" else None
-            store.add(key, whole.search({**job, "engine": engine}, args.minutes))
+            store.add(key, whole.search(key, args.minutes))
             print(f"{name}, repetition {job['repetition']}: done", flush=True)
 
 
@@ -177,102 +174,9 @@ def trials(args: argparse.Namespace) -> None:
     store = Store(args)
     for number in range(args.slices):
         for tuner in ("rltune", "tune"):
-            key = {"what": "trials", "tuner": tuner, "repetition": number}
+            key = {"what": "trials", "tuner": tuner, "engine": None, "repetition": number}
             if not store.has(key) and (found := measured(key, args)):
                 store.add(key, found)
-
-
-# --------------------------------------------------------------------------------------- the tables
-
-
-def ratio(pair: Record) -> float:
-    """Return rltune's env steps per CPU-second, divided by the other's."""
-    ours, theirs = (
-        side["env_steps"] / side["cpu_seconds"] for side in (pair["ours"], pair["theirs"])
-    )
-    return float(ours / theirs)
-
-
-def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the ends of the sign test's interval of the median, and its confidence.
-
-    The narrowest one of 93 % or more; the range, where none is.
-    """
-    ordered, n = sorted(values), len(values)
-    found = (ordered[0], ordered[-1], 1 - 2 * 0.5**n)
-    for k in range(1, n // 2):
-        confidence = 1 - 2 * sum(math.comb(n, i) for i in range(k + 1)) * 0.5**n
-        if confidence < 0.93:
-            break
-        found = (ordered[k], ordered[-1 - k], confidence)
-    return found
-
-
-Group = tuple[str, str, str]  # state, BLAS, the engine that was taken
-
-
-def grouped(rows: list[Record]) -> dict[Group, list[Record]]:
-    groups: dict[Group, list[Record]] = {}
-    for row in rows:
-        groups.setdefault((row["state"], row["blas"], row.get("took", "-")), []).append(row)
-    return groups
-
-
-def table(args: argparse.Namespace) -> None:
-    rows = read(args.results)
-    slices = [row for row in rows if row["what"] == "slice"]
-    for (state, blas, engine), mine in grouped(slices).items():
-        kernels = sorted({f"NumPy's {k['numpy']}, PyTorch's {k['torch']}" for k in (
-            row["kernels"] for row in mine)})  # fmt: skip
-        print(f"\n{state}: engine {engine}; BLAS {blas}: {machine.BLAS[blas]} "
-              f"({'; '.join(kernels)}); {described(mine)}\n")  # fmt: skip
-        print("| training | against | pairs | times as fast | interval | at least |")
-        print("|---|---|---|---|---|---|")
-        for row in (*ROWS, *HELD_OUT):
-            ratios = [ratio(pair) for pair in mine if pair["row"] == row.name]
-            if ratios:
-                low, high, confidence = interval(ratios)
-                held = ", held out" if row in HELD_OUT else ""
-                print(f"| {row.agent} {row.env}{held} | {row.reference} | {len(ratios)} | "
-                      f"{median(ratios):.2f} x | [{low:.2f}, {high:.2f}], {confidence:.0%} | "
-                      f"{row.at_least or '-'} |")  # fmt: skip
-    from speed.searches import print_searches, print_trivial
-
-    for what, show in (("search", print_searches), ("trials", print_trivial)):
-        for (state, blas, _), mine in grouped([r for r in rows if r["what"] == what]).items():
-            print(f"\n{state}; BLAS {blas}; {described(mine)}\n")
-            show(mine)
-    print_profiles(rows)
-
-
-def described(rows: list[Record]) -> str:
-    """Return days, processors and versions of measurements."""
-    said = {f"{name} {v}" for row in rows for name, v in row["versions"].items()}
-    days, processors = ({row[name] for row in rows} for name in ("when", "processor"))
-    return "; ".join([*sorted(days), *sorted(processors), ", ".join(sorted(said))])
-
-
-def print_profiles(rows: list[Record]) -> None:
-    """Print the shares of rltune's CPU time; the limit is with all but the floor for nothing."""
-    from speed.profiles import GROUPS
-
-    profiles = [row for row in rows if row["what"] == "profile"]
-    slices = [row for row in rows if row["what"] == "slice"]
-    for (state, blas, engine), mine in grouped(profiles).items():
-        print(
-            f"\n{state}: engine {engine}; BLAS {blas}; % of rltune's CPU time; {described(mine)}\n"
-        )
-        print(f"| training | {' | '.join(GROUPS)} | floor: its own step | products | limit | "
-              "limit against the reference |")  # fmt: skip
-        print("|---" * (len(GROUPS) + 5) + "|")
-        for row in mine:
-            floor = row["env_step"] + row["products"]
-            pairs = grouped([s for s in slices if s["row"] == row["row"]])
-            ratios = [ratio(pair) for pair in pairs.get((state, blas, engine), [])]
-            limit = f"{median(ratios) / floor:.1f} x" if ratios else "-"
-            shares = [*row["shares"].values(), row["env_step"], row["products"]]
-            print(f"| {row['row']} | {' | '.join(f'{100 * share:.0f}' for share in shares)} | "
-                  f"{1 / floor:.1f} x | {limit} |")  # fmt: skip
 
 
 def main() -> None:
@@ -299,10 +203,10 @@ def main() -> None:
         run(ROWS, args)
     elif args.what == "held-out":
         run(HELD_OUT, args)
+    elif args.what == "table":
+        print_tables(read(args.results))
     else:
-        {"profile": profile, "searches": searches, "trials": trials, "table": table}[args.what](
-            args
-        )
+        {"profile": profile, "searches": searches, "trials": trials}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import benchmark_tuners as tuners
@@ -98,53 +97,3 @@ def _trivial_tune(trials: int, folder: str) -> float:
     started = time.time()
     tuner.fit()
     return time.time() - started
-
-
-# ------------------------------------------------------------------------------------------- tables
-
-
-def print_searches(rows: list[dict[str, Any]]) -> None:
-    """Print the ratios of rltune's medians to each tuner's."""
-    print("| search | against | searches | env steps a second | seconds to the threshold |")
-    print("|---|---|---|---|---|")
-    for setting in tuners.SETTINGS:
-        mine = [row for row in rows if (row["agent"], row["env"]) == (setting.agent, setting.env)]
-        ours = [row for row in mine if row["tuner"] == "rltune"]
-        for tuner in AGAINST:
-            theirs = [row for row in mine if row["tuner"] == tuner]
-            if ours and theirs:
-                print("| " + " | ".join([
-                    f"{setting.agent} {setting.env}", tuner, f"{len(ours)}, {len(theirs)}",
-                    f"{_rate(ours) / _rate(theirs):.1f} x", _times(ours, theirs),
-                ]) + " |")  # fmt: skip
-
-
-def _rate(rows: list[dict[str, Any]]) -> float:
-    return median(row["env_steps"] / row["seconds"] for row in rows)
-
-
-def _times(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
-    """Return the ratio of the times to the threshold; a search without it took for ever."""
-    first, second = (
-        median(
-            tuners.NEVER if row["seconds_to_threshold"] is None else row["seconds_to_threshold"]
-            for row in rows
-        )
-        for rows in (ours, theirs)
-    )
-    if tuners.NEVER in (first, second):
-        return "neither reached it" if first == second else (
-            "never reached it" if first == tuners.NEVER else "the other never reached it"
-        )  # fmt: skip
-    return f"{first / second:.2f}"
-
-
-def print_trivial(rows: list[dict[str, Any]]) -> None:
-    rates = {
-        tuner: [row["trials"] / row["seconds"] for row in rows if row["tuner"] == tuner]
-        for tuner in TRIALS
-    }
-    if all(rates.values()):
-        ratio = median(rates["rltune"]) / median(rates["tune"])
-        counts = ", ".join(str(len(found)) for found in rates.values())
-        print(f"trivial trials a second: {ratio:.1f} times plain Tune's (searches: {counts})")
