@@ -23,20 +23,16 @@ _RULES = [
     (group, re.compile(file), re.compile(function))
     for group, file, function in (
         ("environment", r"/(gymnasium|Box2D)/|/agents/envs/", ""),
-        ("memory", r"/agents/memory/", ""),
-        ("memory", r"/agents/algorithms/", r"^(rows|_minibatches|_prepared|normalised|_shuffled)$"),
-        (
-            "memory",
-            r"/agents/kernels/(ppo|rollouts)",
-            r"^(_minibatches|_prepared|normalised|taken)$",
-        ),
+        ("memory", r"/agents/memory/|/agents/kernels/rollouts", ""),
+        ("memory", r"/agents/(algorithms|kernels)/", r"^(_prepared|normalised|_shuffled)$"),
+        ("memory", r"/agents/algorithms/on_policy", r"^rows$"),
+        ("memory", r"/agents/(algorithms|kernels)/ppo", r"^_minibatches$"),
         ("look-back, GAE", r"/agents/algorithms/returns\.py", ""),
-        ("look-back, GAE", r"/agents/", r"^(look_back|take_rollout|generalised_advantages)$"),
-        ("acting", r"/agents/(algorithms|kernels)/", r"^_?act"),
+        ("look-back, GAE", r"/agents/", r"^(look_back|take_rollout)$"),
+        ("acting", r"/agents/(algorithms|kernels)/", r"^act$"),
         ("forward and backward", r"/torch/autograd/", ""),
         ("optimizer, targets", r"/agents/learner\.py", ""),
-        ("optimizer, targets", r"/agents/kernels/", r"descend|adam|rmsprop|clip_grad|follow"),
-        ("metrics", r"/agents/", r"^(means|explained_variance|_note|add|_metrics)$"),
+        ("metrics", r"/agents/", r"^(means|explained_variance|_note|add)$"),
     )
 ]
 # Where no rule fits a frame around it, this is learning.
