@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ GRACE = 30.0  # seconds to end by itself
 SLOTS = 2
 NEVER = float("inf")
 TUNERS = ("rltune", "tune", "optuna", "zoo")
+# benchmark_speed.py's `searches` also asks for "tune_sb3": Ray Tune over Stable-Baselines3's agent.
 # Options of our agent that Stable-Baselines3 does not have.
 OURS_ALONE = ("double", "dueling", "prioritised", "priority_alpha")
 KEYS = ("what", "tuner", "agent", "env", "budget", "repetition", "seed")
@@ -94,6 +95,8 @@ def declare(trial: Any, space: Any, left_out: tuple[str, ...] = ()) -> None:
 
 def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
     """Return the hyperparameters of Optuna's parameters."""
+    from rltune.backends.registry import config_class
+
     kinds = space.to_dict()["space"]
     values = {}
     for name, value in parameters.items():
@@ -103,7 +106,8 @@ def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
         )
     config: dict[str, Any] = space.resolve(values)
     if "n_steps" in config:  # the constraint of the space
-        config["batch_size"] = min(config["batch_size"], config["n_steps"] * config["n_envs"])
+        n_envs = config.get("n_envs", config_class(space.agent)().n_envs)
+        config["batch_size"] = min(config["batch_size"], config["n_steps"] * n_envs)
     return config
 
 
@@ -116,10 +120,13 @@ def space_of(agent: str) -> Any:
 # --------------------------------------------------------------------------------- the four tuners
 
 
-def search_rltune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+def search_rltune(
+    setting: Setting, seed: int, folder: Path, ends: float, engine: str | None = None
+) -> None:
     command = [sys.executable, "-m", "rltune", "run", setting.agent, "--env", setting.env]
     command += ["--budget", str(setting.budget), "--time-limit", f"{ends - time.time():.0f}s"]
     command += ["--seed", str(seed), "--storage-path", str(folder), "--name", "run"]
+    command += ["--engine", engine] if engine else []
     subprocess.run([*command, "--wandb", "off", "--no-report", "--plain"], check=True)
 
 
@@ -137,15 +144,14 @@ def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:
         for row in run.trials().to_dict("records")
         if row["trial"] in ended.index
     ]
-    config = yaml.safe_load((folder / "run" / "best" / "config.yaml").read_text())
-    return {"config": config, "trials": trials}
+    best = folder / "run" / "best" / "config.yaml"
+    config = yaml.safe_load(best.read_text()) if best.exists() else None
+    trained = run.history().groupby(["trial", "seed", "role"])["env_steps"].max().sum()
+    return {"config": config, "trials": trials, "env_steps": int(trained)}
 
 
 def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
-    import ray
     from ray import tune
-    from ray.tune.schedulers import ASHAScheduler
-    from ray.tune.search.optuna import OptunaSearch
 
     space = space_of(setting.agent)
 
@@ -158,35 +164,80 @@ def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
             agent.learn(setting.budget * k // EVALUATIONS)
             tune.report({"eval_return": agent.evaluate(EPISODES).mean})
 
+    run_tune(setting, seed, folder, ends, trainable)
+
+
+def search_tune_sb3(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+    from ray import tune
+
+    space = space_of(setting.agent)
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, paths)
+    )  # of the workers, to import this
+
+    def trainable(parameters: dict[str, Any]) -> None:
+        from benchmark_tuners import train_sb3
+
+        def report(value: float, _: int) -> bool:
+            tune.report({"eval_return": value})
+            return True
+
+        train_sb3(setting, decode(parameters, space), seed, report)
+
+    run_tune(setting, seed, folder, ends, trainable, OURS_ALONE)
+
+
+def run_tune(
+    setting: Setting,
+    seed: int,
+    folder: Path,
+    ends: float,
+    trainable: Callable[[dict[str, Any]], None],
+    left_out: tuple[str, ...] = (),
+) -> None:
+    """Search with Ray Tune; ``left_out``: dimensions that the agent does not have."""
+    import ray
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler
+    from ray.tune.search.optuna import OptunaSearch
+
+    space = space_of(setting.agent)
     aim = {"metric": "eval_return", "mode": "max"}
-    ray.init(num_cpus=SLOTS, include_dashboard=False)
+    ray.init(address="local", num_cpus=SLOTS, include_dashboard=False)
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
             **aim, num_samples=-1, time_budget_s=ends - time.time(),
-            search_alg=OptunaSearch(partial(declare, space=space), seed=seed, **aim),
+            search_alg=OptunaSearch(
+                partial(declare, space=space, left_out=left_out), seed=seed, **aim
+            ),
             scheduler=ASHAScheduler(max_t=EVALUATIONS), max_concurrent_trials=SLOTS,
         ),
         run_config=tune.RunConfig(storage_path=str(folder), name="run", verbose=0),
     )  # fmt: skip
     results = tuner.fit()
     trials: list[Trial] = []
+    trained = 0
     for result in results:
         last = result.metrics or {}
         if "eval_return" in last:
+            trained += last["training_iteration"] * setting.budget // EVALUATIONS
             done = last["training_iteration"] == EVALUATIONS
             state = "COMPLETE" if done else "PRUNED"
             at, value = last["timestamp"], last["eval_return"]
             trials.append({"at": at, "value": value, "state": state})
     best = results.get_best_result().config if trials else None  # it raises where nothing reported
-    (folder / "found.json").write_text(json.dumps({"parameters": best, "trials": trials}))
+    found = {"parameters": best, "trials": trials, "env_steps": trained}
+    (folder / "found.json").write_text(json.dumps(found))
 
 
 def found_by_tune(folder: Path, started: float, agent: str) -> dict[str, Any]:
     found = json.loads((folder / "found.json").read_text())
     trials = [{**trial, "at": trial["at"] - started} for trial in found["trials"]]
     best = found["parameters"]
-    return {"config": best and decode(best, space_of(agent)), "trials": trials}
+    config = best and decode(best, space_of(agent))
+    return {"config": config, "trials": trials, "env_steps": found["env_steps"]}
 
 
 def search_optuna(setting: Setting, seed: int, folder: Path, ends: float) -> None:
@@ -200,38 +251,52 @@ def search_optuna(setting: Setting, seed: int, folder: Path, ends: float) -> Non
 def work(setting: Setting, seed: int, folder: Path, ends: float) -> None:
     """One of Optuna's processes: Stable-Baselines3, pruned by the median."""
     import optuna
-    from stable_baselines3.common.callbacks import BaseCallback
 
     space = space_of(setting.agent)
 
-    class Report(BaseCallback):  # type: ignore[misc]
-        def __init__(self, trial: Any) -> None:
-            super().__init__()
-            self.trial, self.done, self.value = trial, 0, float("-inf")
+    def objective(trial: Any) -> float:
+        declare(trial, space, OURS_ALONE)
+
+        def report(value: float, number: int) -> bool:
+            trial.report(value, number)
+            return not trial.should_prune()
+
+        done, value = train_sb3(setting, decode(dict(trial.params), space), seed, report)
+        if done < EVALUATIONS and trial.should_prune():
+            raise optuna.TrialPruned
+        return value
+
+    study = optuna.create_study(
+        storage=journal(folder), study_name="search", load_if_exists=True, direction="maximize"
+    )
+    study.optimize(objective, timeout=ends - time.time(), catch=(ValueError, AssertionError))
+
+
+def train_sb3(
+    setting: Setting, values: dict[str, Any], seed: int, report: Callable[[float, int], bool]
+) -> tuple[int, float]:
+    """Train Stable-Baselines3's agent; returns the number of evaluations, and the last value.
+
+    Args:
+        report: is told each evaluation's value and number, and returns whether to go on
+    """
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Evaluate(BaseCallback):  # type: ignore[misc]
+        done, value = 0, float("-inf")
 
         def _on_step(self) -> bool:
             if self.num_timesteps >= setting.budget * (self.done + 1) // EVALUATIONS:
                 self.done += 1
                 scores = sb3_scores(self.model, setting.env, EPISODES, seed)
                 self.value = sum(scores) / len(scores)
-                self.trial.report(self.value, self.done)
-                return not self.trial.should_prune()
+                return report(self.value, self.done)
             return True
 
-    def objective(trial: Any) -> float:
-        declare(trial, space, OURS_ALONE)
-        values = decode(dict(trial.params), space)
-        model = sb3_model(setting.agent, setting.env, values, seed)
-        report = Report(trial)
-        model.learn(setting.budget, callback=report)
-        if report.done < EVALUATIONS and trial.should_prune():
-            raise optuna.TrialPruned
-        return report.value
-
-    study = optuna.create_study(
-        storage=journal(folder), study_name="search", load_if_exists=True, direction="maximize"
-    )
-    study.optimize(objective, timeout=ends - time.time(), catch=(ValueError, AssertionError))
+    evaluate = Evaluate()
+    model = sb3_model(setting.agent, setting.env, values, seed)
+    model.learn(setting.budget, callback=evaluate)
+    return evaluate.done, evaluate.value
 
 
 def journal(folder: Path) -> Any:
@@ -241,7 +306,8 @@ def journal(folder: Path) -> Any:
     return JournalStorage(JournalFileBackend(str(folder / "study.log")))
 
 
-def found_in_study(folder: Path, started: float) -> tuple[Any, list[Trial]]:
+def found_in_study(folder: Path, started: float, budget: int) -> tuple[Any, list[Trial], int]:
+    """Return the best trial, all that ended, and the env steps of all up to their last report."""
     import optuna
 
     study = optuna.load_study(storage=journal(folder), study_name="search")
@@ -255,7 +321,8 @@ def found_in_study(folder: Path, started: float) -> tuple[Any, list[Trial]]:
         if trial.datetime_complete is not None
     ]
     ended = any(trial["state"] == "COMPLETE" for trial in trials)
-    return (study.best_trial if ended else None), trials
+    trained = sum(len(t.intermediate_values) * budget // EVALUATIONS for t in study.trials)
+    return (study.best_trial if ended else None), trials, trained
 
 
 def zoo_command(setting: Setting, folder: Path) -> list[str]:
@@ -346,7 +413,8 @@ def run_search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder, started = Path(name), time.time()
         ends = started + 60 * minutes
-        asked = json.dumps([job["tuner"], setting, job["repetition"], name, ends])
+        extra = {"engine": job["engine"]} if job.get("engine") else {}
+        asked = json.dumps([job["tuner"], setting, job["repetition"], name, ends, extra])
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, __file__, "search", asked],
@@ -359,30 +427,31 @@ def run_search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         try:
-            found = harvest(job["tuner"], folder, started, setting.agent)
+            found = harvest(job["tuner"], folder, started, setting)
         except Exception:
             print((folder / "log").read_text()[-3000:], flush=True)
             raise
     return {**job, "seconds": round(seconds, 1), "minutes": minutes, **found}
 
 
-def harvest(tuner: str, folder: Path, started: float, agent: str) -> dict[str, Any]:
+def harvest(tuner: str, folder: Path, started: float, setting: Setting) -> dict[str, Any]:
     if tuner == "rltune":
         return found_by_rltune(folder, started)
-    if tuner == "tune":
-        return found_by_tune(folder, started, agent)
+    if tuner in ("tune", "tune_sb3"):
+        return found_by_tune(folder, started, setting.agent)
     import optuna
 
-    best, trials = found_in_study(folder, started)
-    if best is None:
-        return {"config": None, "trials": trials}
-    if tuner == "optuna":
-        return {"config": decode(dict(best.params), space_of(agent)), "trials": trials}
-    kinds = {
-        key: optuna.distributions.distribution_to_json(distribution)
-        for key, distribution in best.distributions.items()
-    }
-    return {"config": {"params": best.params, "distributions": kinds}, "trials": trials}
+    best, trials, trained = found_in_study(folder, started, setting.budget)
+    found: dict[str, Any] = {"config": None, "trials": trials, "env_steps": trained}
+    if best is not None and tuner == "optuna":
+        found["config"] = decode(dict(best.params), space_of(setting.agent))
+    elif best is not None:
+        kinds = {
+            key: optuna.distributions.distribution_to_json(distribution)
+            for key, distribution in best.distributions.items()
+        }
+        found["config"] = {"params": best.params, "distributions": kinds}
+    return found
 
 
 def jobs(only: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -547,9 +616,9 @@ def main() -> None:
     elif args.what == "table":
         table(args.results)
     elif args.what == "search":
-        tuner, setting, seed, folder, ends = json.loads(args.asked)
+        tuner, setting, seed, folder, ends, extra = json.loads(args.asked)
         search = globals()[f"search_{tuner}"]
-        search(Setting(*setting), seed, Path(folder), ends)
+        search(Setting(*setting), seed, Path(folder), ends, **extra)
     elif args.what == "worker":
         setting, seed, folder, ends = json.loads(args.asked)
         work(Setting(*setting), seed, Path(folder), ends)

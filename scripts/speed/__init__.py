@@ -1,0 +1,1 @@
+"""Parts of `benchmark_speed.py`."""
