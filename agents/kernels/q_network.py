@@ -29,10 +29,13 @@ class QKernel:
     """
 
     def __init__(self, nets: QNetwork, flat: Tensor, config: Any) -> None:
+        if config.models():
+            raise NotStandardError("a model file")
         check_reader(nets)
-        for field, usual in (("model", ""), ("noisy", False), ("distributional", "none")):
-            if getattr(config, field) != usual:
-                raise NotStandardError(field if field != "model" else "a model file")
+        if config.noisy:
+            raise NotStandardError("noisy layers")
+        if config.distributional != "none":
+            raise NotStandardError("distributional returns")
         torso = linear_layers(nets.torso) if len(nets.torso) else []
         advantage = linear_layers(nets.advantage)
         activation = config.activation
