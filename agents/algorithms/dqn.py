@@ -124,13 +124,11 @@ class DQN(Algorithm[DQNConfig]):
             )
         return ReplayMemory(config.buffer_size, self.spaces, (), np.int64, **arguments)
 
-    @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the actions for ``obs`` (n, ...); with ``explore``, each row is random or not."""
         n = len(obs)
-        inputs = torch.as_tensor(obs, device=self.device)
         if not explore:
-            return self._greedy(inputs, None)
+            return self._greedy(obs, None)
         warming_up = self.acted < self.config.learning_starts
         self.acted += n
         epsilon = 1.0 if warming_up else 0.0 if self.config.noisy else self.epsilon
@@ -139,18 +137,22 @@ class DQN(Algorithm[DQNConfig]):
         is_random = drawn[0] < epsilon
         action: NDArray[Any] = (drawn[1] * self.nets.n_actions).astype(np.int64)
         if self.nets.parts.n_mask:
-            action = choose(uniform[1], self.nets.parts.mask(inputs)).cpu().numpy()
+            mask = self.nets.parts.mask(torch.as_tensor(obs, device=self.device))
+            action = choose(uniform[1], mask).cpu().numpy()
         if is_random.all():
             return action
-        greedy = self._greedy(inputs, self.nets.draw_noise(self.generator, n))
+        greedy = self._greedy(obs, self.nets.draw_noise(self.generator, n))
         return np.where(is_random, action, greedy)
 
-    def _greedy(self, obs: Tensor, noise: Tensor | None) -> NDArray[Any]:
+    def _greedy(self, obs: NDArray[Any], noise: Tensor | None) -> NDArray[Any]:
+        """Return the best actions, as noisy layers with ``noise`` see them."""
         action: NDArray[Any]
         if self.kernel is not None:
-            action = self.kernel.best(obs.numpy())
+            action = self.kernel.best(obs)
             return action
-        action = self.nets.best(self.nets(obs, noise), obs).cpu().numpy()
+        inputs = torch.as_tensor(obs, device=self.device)
+        with torch.no_grad():
+            action = self.nets.best(self.nets(inputs, noise), inputs).cpu().numpy()
         return action
 
     @torch.no_grad()

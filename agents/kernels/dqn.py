@@ -16,7 +16,7 @@ from rltune.agents.memory.replay import Batch, ReplayMemory
 from torch import Tensor
 
 Array = NDArray[Any]
-CHUNK = 1024  # rows that the target values together: their numbers stay in the cache
+CHUNK = 256  # rows that the target values together: their numbers stay in the cache
 
 
 class Minibatch(NamedTuple):

@@ -29,10 +29,13 @@ class QKernel:
     """
 
     def __init__(self, nets: QNetwork, flat: Tensor, config: Any) -> None:
+        if config.models():
+            raise NotStandardError("a model file")
         check_reader(nets)
-        for field, usual in (("model", ""), ("noisy", False), ("distributional", "none")):
-            if getattr(config, field) != usual:
-                raise NotStandardError(field if field != "model" else "a model file")
+        if config.noisy:
+            raise NotStandardError("noisy layers")
+        if config.distributional != "none":
+            raise NotStandardError("distributional returns")
         torso = linear_layers(nets.torso) if len(nets.torso) else []
         advantage = linear_layers(nets.advantage)
         activation = config.activation
@@ -66,10 +69,11 @@ class QKernel:
             stream.forward(own, self._features, stream.rows(n))[0]
             for stream, own in zip(self._streams, layers, strict=False)
         ]
-        if len(outputs) == 1:
-            return outputs[0]
-        advantage, value = outputs
-        return value + advantage - np.add.reduce(advantage, axis=0) / np.float32(len(advantage))
+        values: Array = outputs[0]
+        if len(outputs) > 1:
+            mean = np.add.reduce(values, axis=0) / np.float32(self.n_actions)
+            values = outputs[1] + values - mean
+        return values
 
     def backward(
         self,
@@ -94,12 +98,14 @@ class QKernel:
         if len(rows) > 1:
             outputs -= value / np.float32(len(outputs))
             rows[1].gradients[-1].array[0] = value
-        to_features = [None, None]
-        if self._torso:
-            below = self._torso.rows(n).gradients[-1].array
-            to_features = [below, np.empty_like(below)]
+        if self._torso is None:
+            for i, stream in enumerate(self._streams):
+                stream.backward(layers[i], gradients[i], self._x, rows[i])
+            return
+        torso = self._torso.rows(n)
+        to_torso = torso.gradients[-1].array
+        shares = [to_torso, np.empty_like(to_torso)]  # of the two streams
         for i, stream in enumerate(self._streams):
-            stream.backward(layers[i], gradients[i], self._features, rows[i], to_features[i])
-        if self._torso:
-            to_features[0] += to_features[1]
-            self._torso.backward(layers[-1], gradients[-1], self._x, self._torso.rows(n))
+            stream.backward(layers[i], gradients[i], self._features, rows[i], shares[i])
+        to_torso += shares[1]
+        self._torso.backward(layers[-1], gradients[-1], self._x, torso)
