@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 Array = NDArray[Any]
 LAYOUTS = 16  # numbers of rows whose buffers are kept
-LARGE = 8192  # numbers from which PyTorch adds and multiplies faster than NumPy
+TORCH_FROM = 8192  # numbers from which PyTorch adds and multiplies faster than NumPy
 
 
 class Layer(NamedTuple):
@@ -97,7 +97,7 @@ class MLPs:
         for i, layer in enumerate(layers):
             output = rows.outputs[i]
             x = np.matmul(layer.weight, x, out=output.array)
-            if x.size < LARGE:
+            if x.size < TORCH_FROM:
                 np.add(x, layer.bias, out=x)
             else:
                 output.tensor.add_(torch.from_numpy(layer.bias))
@@ -172,7 +172,7 @@ def _product(weight: Array, gradient: Array, out: Array) -> None:
     """Compute a matrix product; BLAS takes four times as long where it is an outer one."""
     if weight.shape[-1] > 1:
         np.matmul(weight, gradient, out=out)
-    elif out.size < LARGE:
+    elif out.size < TORCH_FROM:
         np.multiply(weight, gradient, out=out)
     else:
         torch.mul(torch.from_numpy(weight), torch.from_numpy(gradient), out=torch.from_numpy(out))
