@@ -16,6 +16,7 @@ Array = NDArray[Any]
 MOST_ROWS = 8192  # for which buffers are kept, of all numbers of rows together
 LARGE = 16384  # weights from which on it pays to leave out units that are 0 for all rows
 MANY = 0.75  # the part of a layer that is too many for that
+TORCH_FROM = 8192  # numbers from which PyTorch adds and multiplies faster than NumPy
 
 
 class Layer(NamedTuple):
@@ -98,7 +99,10 @@ class MLPs:
         for i, layer in enumerate(layers):
             output = rows.outputs[i]
             x = np.matmul(layer.weight, x, out=output.array)
-            np.add(x, layer.bias, out=x)
+            if x.size < TORCH_FROM:
+                np.add(x, layer.bias, out=x)
+            else:
+                output.tensor.add_(torch.from_numpy(layer.bias))
             if i < self._n_active:
                 self._activation.forward(output, rows.before[i])
         return x
@@ -190,6 +194,8 @@ class MLPs:
             first: of the inputs that are asked for
             columns: the rows that it is asked for; None: all
         """
+        n = gradient.shape[-1]
+        below = Cells(gradient, torch.from_numpy(gradient))
         for i in range(len(layers) - 1, -1, -1):
             if i < self._n_active:
                 output, before = (
@@ -197,11 +203,11 @@ class MLPs:
                     for cells in (rows.outputs[i], rows.before[i])
                 )
                 assert output is not None
-                own = Cells(gradient, torch.from_numpy(gradient))
-                self._activation.backward(own, output, before)
-            weight = layers[i].transposed
-            gradient = _product(weight if i else weight[:, first:], gradient)
-        return gradient
+                self._activation.backward(below, output, before)
+            weight = layers[i].transposed if i else layers[i].transposed[:, first:]
+            above, below = below, Cells.of(len(weight), weight.shape[1], n)
+            _product(weight, above.array, below.array)
+        return below.array
 
 
 def _backward_of(
@@ -214,9 +220,11 @@ def _backward_of(
     np.dot(weight.take(units, axis=0).T, own, out=to_inputs)
 
 
-def _product(weight: Array, gradient: Array, out: Array | None = None) -> Array:
-    """Return the matrix product; BLAS takes four times as long where it is an outer one."""
-    product: Array = (np.multiply if weight.shape[-1] == 1 else np.matmul)(
-        weight, gradient, out=out
-    )
-    return product
+def _product(weight: Array, gradient: Array, out: Array) -> None:
+    """Compute a matrix product; BLAS takes four times as long where it is an outer one."""
+    if weight.shape[-1] > 1:
+        np.matmul(weight, gradient, out=out)
+    elif out.size < TORCH_FROM:
+        np.multiply(weight, gradient, out=out)
+    else:
+        torch.mul(torch.from_numpy(weight), torch.from_numpy(gradient), out=torch.from_numpy(out))

@@ -32,7 +32,8 @@ class Sample(NamedTuple):
         least, most = LOG_STD_RANGE
         log_std = np.minimum(np.maximum(raw, least), most)
         spread = np.exp(log_std) * noise
-        action = np.tanh(mean + spread)
+        # Where actions are all but saturated, the last bit counts: NumPy's tanh differs in it.
+        action = torch.from_numpy(mean + spread).tanh_().numpy()
         slope = 1 - action * action
         densities = -0.5 * noise * noise - log_std - np.log(slope + EPSILON)
         log_prob = np.add.reduce(densities, axis=0) - HALF_LOG_2PI * size
