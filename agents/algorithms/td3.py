@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from rltune.agents.algorithms.ddpg import DDPG, DDPGConfig
 from rltune.agents.config import hp
+from rltune.agents.kernels.ddpg import DDPGKernel
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
@@ -44,6 +45,10 @@ class TD3(DDPG):
             target_policy_noise=torch.tensor(config.target_policy_noise, device=self.device),
             target_noise_clip=torch.tensor(config.target_noise_clip, device=self.device),
         )
+
+    def make_kernel(self) -> DDPGKernel:
+        """Return what computes in NumPy: DDPG's knows of the noise and of the second critic."""
+        return super().make_kernel()
 
     def _smoothing(self, action: Tensor) -> Tensor:
         return torch.randn(action.shape, generator=self.generator, device=self.device)
