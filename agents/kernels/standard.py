@@ -19,7 +19,8 @@ def linear_layers(module: nn.Module) -> list[nn.Linear]:
     Raises:
         NotStandardError: there is something else in it than linear layers and activations.
     """
-    layers = [part for part in module.modules() if not isinstance(part, nn.Sequential)]
+    leaves = [part for part in module.modules() if not list(part.children())]
+    layers = [leaf for leaf in leaves if not isinstance(leaf, nn.Sequential)]  # an empty one
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
     others = (nn.Tanh, nn.ReLU, nn.ELU, nn.SiLU)
     strange = [layer for layer in layers if not isinstance(layer, (nn.Linear, *others))]
