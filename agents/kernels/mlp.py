@@ -137,6 +137,7 @@ class MLPs:
         gradients: Sequence[Layer],
         x: Array,
         rows: Rows,
+        x_gradient: Array | None = None,
     ) -> None:
         """Set the gradients of the parameters.
 
@@ -145,6 +146,7 @@ class MLPs:
             gradients: where their gradients go
             x: what `forward` got
             rows: what it filled, and the last of ``gradients`` in it: that of the output
+            x_gradient: where the gradient of ``x`` goes, (networks, inputs, rows); None: nowhere
         """
         for i in range(len(layers) - 1, -1, -1):
             below, gradient = layers[i], rows.gradients[i]
@@ -163,6 +165,8 @@ class MLPs:
             np.matmul(own, inputs.swapaxes(-1, -2), out=gradients[i].weight)
             if i:
                 _product(below.transposed, own, rows.gradients[i - 1].array)
+            elif x_gradient is not None:
+                _product(below.transposed, own, x_gradient)
 
     def _live(self, i: int, rows: Rows, n_weights: int) -> Array | None:
         """Return the units of layer ``i`` that are not 0 for all rows; None: it's not worth it."""
