@@ -98,6 +98,8 @@ class Envs:
             The game goes on, and the returns of episodes are always the game's own score.
             When it is not training, `LONGEST_EPISODE` is the limit of those that have none.
         autoreset: begin the next episode where one ends; otherwise `reset` begins it
+        numbers: of the episodes, from the first to before the last; only with "sync". When all have
+            begun, an environment whose episode ends rests: it is stepped no more. None: no end
         render_mode: "human" for a window, "rgb_array" for `render`; only with "sync"
         small_images: images below 36 x 36, and those of bits, are images too, not vectors
 
@@ -118,6 +120,7 @@ class Envs:
         max_episode_steps: int | None = None,
         training: bool = True,
         autoreset: bool = True,
+        numbers: range | None = None,
         render_mode: str | None = None,
         small_images: bool = False,
     ) -> None:
@@ -147,7 +150,8 @@ class Envs:
         self.single_observation_space = self._backend.observation_space
         self.single_action_space = self._backend.action_space
         self._actions = ActionEncoder(self.single_action_space)
-        self._next_number = 0
+        self._next_number = 0 if numbers is None else numbers.start
+        self._end = None if numbers is None else numbers.stop
         self._numbers = np.zeros(n_envs, np.int64)
         self._lengths = np.zeros(n_envs, np.int64)
         self._returns = np.zeros(n_envs)
@@ -181,9 +185,13 @@ class Envs:
         self.obs = step.next_obs
         if episodes and self._autoreset:
             self.obs = step.next_obs.copy()
-            self._begin(ended)
+            begun = ended if self._end is None else ended[: self._end - self._next_number]
+            self._begin(begun)
             with waiting.calling("reset()"):
-                self._backend.reset(ended, self._seeds(ended), self.obs)
+                self._backend.reset(begun, self._seeds(begun), self.obs)
+            if len(begun) < len(ended):
+                self._backend.rest(ended[len(begun) :])
+                self._lengths[ended] = 0
         reward = step.reward
         if self._learner_view:
             reward = np.sign(reward)

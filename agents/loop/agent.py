@@ -183,6 +183,8 @@ class Agent:
         seed: int | None = None,
         max_steps: int | None = None,
         mode: str = GREEDY,
+        *,
+        first: int = 0,
     ) -> Evaluation:
         """Run episodes on environments of their own; training is not touched.
 
@@ -194,12 +196,13 @@ class Agent:
                 seed, so that every evaluation has the same starts
             max_steps: episodes are cut off after so many steps
             mode: "greedy", or "stochastic": exploring as training does at this point
+            first: the number of the first episode
         """
         check_eval_mode(mode)
         explores = mode == STOCHASTIC
         seed = self._seeds.evaluation if seed is None else seed
         around = {"env_kwargs": self.env_kwargs, "max_steps": max_steps, **self.view}
-        envs = evaluation_envs(self.env, episodes, seed=seed, **around)
+        envs = evaluation_envs(self.env, episodes, seed=seed, first=first, **around)
         actor = self.algorithm
         if explores:
             actor = exploring_copy(actor, self.config, self._spaces, seed, self.device)

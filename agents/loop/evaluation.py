@@ -24,6 +24,7 @@ def evaluation_envs(
     episodes: int,
     *,
     seed: int,
+    first: int = 0,
     env_kwargs: Mapping[str, Any],
     max_steps: int | None = None,
     **view: Any,
@@ -34,6 +35,7 @@ def evaluation_envs(
         env: a gymnasium id or ``module:Class``
         episodes: that `run_episodes` shall run
         seed: of the environments
+        first: the first episode's number
         env_kwargs: handed to the environment's constructor
         max_steps: cut episodes off
         view: the agent's way of looking at observations, such as ``frame_stack``
@@ -45,6 +47,7 @@ def evaluation_envs(
         env_kwargs=env_kwargs,
         max_episode_steps=max_steps,
         training=False,
+        numbers=range(first, first + episodes),
         **view,
     )
 
@@ -62,33 +65,28 @@ def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int
     """Run so many episodes and close the environments.
 
     Args:
-        envs: fresh ones; their seed decides about the starts
+        envs: those of `evaluation_envs`; their seed decides about the starts
         act: observations (n_envs, ...), and where they are the first of an episode -> actions
-        episodes: how many; the first ones that began, so that short ones are not preferred
+        episodes: how many `envs` were made for
 
     Raises:
         UserError: the environment answered an action with a reward that is none.
     """
     started = time.perf_counter()
-    results: dict[int, Finished] = {}
+    done: list[Finished] = []
     try:
         obs = envs.reset()
         begins: Array = np.ones(envs.n_envs, np.bool_)
-        while len(results) < episodes:
+        while len(done) < episodes:
             action = act(obs, begins)
             step = envs.step(action)
-            _check_returns(envs, action, step.episodes)
             obs, begins = step.obs, step.terminated | step.truncated
-            results.update(
-                {
-                    finished.number: finished
-                    for finished in step.episodes
-                    if finished.number < episodes
-                }
-            )
+            if step.episodes:
+                _check_returns(envs, action, step.episodes)
+                done += step.episodes
     finally:
         envs.close()
-    done = [results[number] for number in range(episodes)]
+    done.sort(key=lambda episode: episode.number)
     return Evaluation(
         returns=[episode.episode_return for episode in done],
         lengths=[episode.length for episode in done],

@@ -221,15 +221,16 @@ class RLlibAgent:
         seed: int | None = None,
         max_steps: int | None = None,
         mode: str = GREEDY,
+        *,
+        first: int = 0,
     ) -> Evaluation:
         """Run greedy episodes, the same ones as `rltune.agents.Agent.evaluate` for a seed."""
         check_eval_mode(mode)
         if mode != GREEDY:
             raise UserError(f"{self.algorithm_spec} can only be evaluated greedily: {EXPLORES}")
         seed = Seeds.of(self.seed).evaluation if seed is None else seed
-        envs = evaluation_envs(
-            self.env, episodes, seed=seed, env_kwargs=self.env_kwargs, max_steps=max_steps
-        )
+        around = {"env_kwargs": self.env_kwargs, "max_steps": max_steps}
+        envs = evaluation_envs(self.env, episodes, seed=seed, first=first, **around)
         policy: Any = self.algorithm  # as much of one of our algorithms as is needed
         acting = RecurrentActing(policy)
 
