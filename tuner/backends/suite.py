@@ -227,8 +227,7 @@ class SuiteAgent:
         The k-th return is the mean score of the k-th episodes, its length that of all of them.
         """
         parts = [
-            member.evaluate(episodes, seed, max_steps, mode, first=first)
-            for member in self.members
+            member.evaluate(episodes, seed, max_steps, mode, first=first) for member in self.members
         ]
         scores = [
             [scale.score(value) for value in part.returns]
