@@ -7,6 +7,7 @@ default hands over a bogus transition from the end of an episode to the start of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -59,9 +60,15 @@ class EnvBackend(Protocol):
     def step(self, actions: Array) -> Step:
         """Take one action per environment."""
 
-    def rest(self, which: Indices) -> None:
-        """Step these environments no more; a step shows first observations of theirs, not valid."""
-        raise NotImplementedError("only with vectorization='sync' some environments can rest")
+    def step_some(
+        self, which: Sequence[int], actions: Array, obs: Array
+    ) -> list[tuple[float, bool]]:
+        """Take actions in some environments alone; write what they show into rows of ``obs``.
+
+        Returns:
+            the reward of each, and whether its episode has ended
+        """
+        raise NotImplementedError("only vectorization='sync' steps some environments alone")
 
     def success(self, i: int) -> bool | None:
         """Say whether environment ``i`` calls its last step a success; None: it does not say."""
@@ -103,14 +110,11 @@ class _Sync(EnvBackend):
         self._atari = bool(options.get("atari"))
         self._takes_int = _takes_int(self._envs[0])
         self._infos: list[Mapping[str, Any]] = [{}] * n_envs  # of the last step
-        self._awake: Sequence[int] = range(n_envs)
-        self._first = np.zeros((n_envs, *self._shape), self.observation_space.dtype)
         self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
 
     def start(self, seeds: Sequence[int]) -> Array:
-        obs = np.empty_like(self._first)
+        obs = np.empty((len(self._envs), *self._shape), self.observation_space.dtype)
         self.reset(np.arange(len(self._envs)), seeds, obs)
-        self._first = obs
         return obs
 
     def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
@@ -148,18 +152,15 @@ class _Sync(EnvBackend):
         return self._fitting(obs, "step()"), number.item(), terminated, truncated, info
 
     def step(self, actions: Array) -> Step:
-        n, envs = len(self._envs), self._envs
-        obs, reward, valid = np.empty_like(self._first), np.empty(n), self._all
-        terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
+        n = len(self._envs)
+        obs = np.empty((n, *self._shape), self.observation_space.dtype)
+        reward = np.empty(n)
+        terminated = np.empty(n, np.bool_)
+        truncated = np.empty(n, np.bool_)
         life_lost = np.empty(n, np.bool_) if self._atari else self._none
-        if len(self._awake) < n:
-            obs[:], reward[:], valid = self._first, 0.0, self._valid
-            terminated[:] = truncated[:] = False
-            if self._atari:
-                life_lost[:] = False
         choices = actions.tolist() if self._takes_int else actions
-        for i in self._awake:
-            result = envs[i].step(choices[i])
+        for i, (env, choice) in enumerate(zip(self._envs, choices, strict=True)):
+            result = env.step(choice)
             try:
                 obs[i], reward[i], terminated[i], truncated[i], info = result
             except (TypeError, ValueError):
@@ -167,12 +168,23 @@ class _Sync(EnvBackend):
             self._infos[i] = info
             if self._atari:
                 life_lost[i] = info["life_lost"]
-        return Step(obs, reward, terminated, truncated, life_lost, valid)
+        return Step(obs, reward, terminated, truncated, life_lost, self._all)
 
-    def rest(self, which: Indices) -> None:
-        gone = set(which.tolist())
-        self._awake = [i for i in self._awake if i not in gone]
-        self._valid = np.isin(np.arange(len(self._envs)), self._awake)
+    def step_some(
+        self, which: Sequence[int], actions: Array, obs: Array
+    ) -> list[tuple[float, bool]]:
+        choices = actions.tolist() if self._takes_int else actions
+        outcomes = []
+        for i in which:
+            result = self._envs[i].step(choices[i])
+            try:
+                obs[i], reward, terminated, truncated, self._infos[i] = result
+                outcomes.append((float(reward), bool(terminated or truncated)))
+            except (TypeError, ValueError):
+                obs[i], reward, terminated, truncated, self._infos[i] = self._amended(result)
+                number = math.nan if reward is None else float(reward)
+                outcomes.append((number, bool(terminated or truncated)))
+        return outcomes
 
     def success(self, i: int) -> bool | None:
         info = self._infos[i] or {}

@@ -202,7 +202,7 @@ class Agent:
         explores = mode == STOCHASTIC
         seed = self._seeds.evaluation if seed is None else seed
         around = {"env_kwargs": self.env_kwargs, "max_steps": max_steps, **self.view}
-        envs = evaluation_envs(self.env, episodes, seed=seed, first=first, **around)
+        envs = evaluation_envs(self.env, episodes, seed=seed, **around)
         actor = self.algorithm
         if explores:
             actor = exploring_copy(actor, self.config, self._spaces, seed, self.device)
@@ -211,7 +211,7 @@ class Agent:
         def act(obs: Array, begins: Array) -> Array:
             return acting.act(acting.inputs(self.normalised(obs), begins), explore=explores)
 
-        found = run_episodes(envs, act, episodes)
+        found = run_episodes(envs, act, episodes, first)
         if math.isnan(found.mean):
             self._loop.progress.diverged = f"actions of NaN at {self.env_steps:,} env_steps"
         return found

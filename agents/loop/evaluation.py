@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.agents.envs.vector import Envs, Finished
-from rltune.agents.errors import UserError
+from rltune.agents.envs.vector import Envs
 from rltune.agents.loop.results import Evaluation
 
 Array = NDArray[Any]
@@ -24,7 +22,6 @@ def evaluation_envs(
     episodes: int,
     *,
     seed: int,
-    first: int = 0,
     env_kwargs: Mapping[str, Any],
     max_steps: int | None = None,
     **view: Any,
@@ -35,7 +32,6 @@ def evaluation_envs(
         env: a gymnasium id or ``module:Class``
         episodes: that `run_episodes` shall run
         seed: of the environments
-        first: the first episode's number
         env_kwargs: handed to the environment's constructor
         max_steps: cut episodes off
         view: the agent's way of looking at observations, such as ``frame_stack``
@@ -47,46 +43,29 @@ def evaluation_envs(
         env_kwargs=env_kwargs,
         max_episode_steps=max_steps,
         training=False,
-        numbers=range(first, first + episodes),
         **view,
     )
 
 
-def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:
-    """Raise a UserError for a return of NaN; a policy that has come to nothing gives NaN, too."""
-    if (
-        any(math.isnan(episode.episode_return) for episode in episodes)
-        and np.isfinite(action).all()
-    ):
-        raise UserError(f"environment {envs.name!r}: step() gave a reward of NaN or None")
-
-
-def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
+def run_episodes(
+    envs: Envs, act: Callable[[Array, Array], Array], episodes: int, first: int = 0
+) -> Evaluation:
     """Run so many episodes and close the environments.
 
     Args:
-        envs: those of `evaluation_envs`; their seed decides about the starts
+        envs: fresh ones; their seed decides about the starts
         act: observations (n_envs, ...), and where they are the first of an episode -> actions
-        episodes: how many `envs` were made for
+        episodes: how many; the first ones that began, so that short ones are not preferred
+        first: the number of the first one
 
     Raises:
         UserError: the environment answered an action with a reward that is none.
     """
     started = time.perf_counter()
-    done: list[Finished] = []
     try:
-        obs = envs.reset()
-        begins: Array = np.ones(envs.n_envs, np.bool_)
-        while len(done) < episodes:
-            action = act(obs, begins)
-            step = envs.step(action)
-            obs, begins = step.obs, step.terminated | step.truncated
-            if step.episodes:
-                _check_returns(envs, action, step.episodes)
-                done += step.episodes
+        done = envs.run(act, range(first, first + episodes))
     finally:
         envs.close()
-    done.sort(key=lambda episode: episode.number)
     return Evaluation(
         returns=[episode.episode_return for episode in done],
         lengths=[episode.length for episode in done],

@@ -230,7 +230,7 @@ class RLlibAgent:
             raise UserError(f"{self.algorithm_spec} can only be evaluated greedily: {EXPLORES}")
         seed = Seeds.of(self.seed).evaluation if seed is None else seed
         around = {"env_kwargs": self.env_kwargs, "max_steps": max_steps}
-        envs = evaluation_envs(self.env, episodes, seed=seed, first=first, **around)
+        envs = evaluation_envs(self.env, episodes, seed=seed, **around)
         policy: Any = self.algorithm  # as much of one of our algorithms as is needed
         acting = RecurrentActing(policy)
 
@@ -239,7 +239,7 @@ class RLlibAgent:
 
         with torch.random.fork_rng(devices=[]):  # training draws from the same generator
             torch.manual_seed(seed)
-            return run_episodes(envs, act, episodes)
+            return run_episodes(envs, act, episodes, first)
 
     # --------------------------------------------------------------------------------- checkpoints
 
