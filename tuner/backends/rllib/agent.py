@@ -229,8 +229,9 @@ class RLlibAgent:
         if mode != GREEDY:
             raise UserError(f"{self.algorithm_spec} can only be evaluated greedily: {EXPLORES}")
         seed = Seeds.of(self.seed).evaluation if seed is None else seed
-        around = {"env_kwargs": self.env_kwargs, "max_steps": max_steps}
-        envs = evaluation_envs(self.env, episodes, seed=seed, **around)
+        envs = evaluation_envs(
+            self.env, episodes, seed=seed, env_kwargs=self.env_kwargs, max_steps=max_steps
+        )
         policy: Any = self.algorithm  # as much of one of our algorithms as is needed
         acting = RecurrentActing(policy)
 
