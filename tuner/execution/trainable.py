@@ -20,7 +20,7 @@ from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
 from rltune.execution.checkpoints import Checkpoint, file_of_run
 from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
-from rltune.objectives.episodes import LEAST, EvaluationPlan, is_clear
+from rltune.objectives.episodes import LEAST, EvaluationPlan, is_too_low
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             needed = plan.needed(passed[-1], state.evaluations)
             least = most if needed is None else min(LEAST, most)
         evaluation = agent.evaluate(least, mode=task["eval_mode"])
-        if needed is not None and not is_clear(
+        if needed is not None and not is_too_low(
             evaluation.returns, needed, most, [e.episode_return for e in chunk.episodes]
         ):
             more = agent.evaluate(most - least, mode=task["eval_mode"], first=least)

@@ -1,8 +1,8 @@
 """Episodes of evaluations: as many as a decision needs, and all of them for the record.
 
 The evaluations that the value of a training at its end is made of run all their episodes. Of the
-others, one that a rung looks at ends when the rung's verdict is clear, and one that nothing depends
-on has a few. All together take no more than a part of the training. That is counted in env
+others, one that a rung looks at ends when the trial is clearly too low, and one that nothing
+depends on has a few. All together take no more than a part of the training. That is counted in env
 steps: by a clock, a search that was killed would not decide like one that was not.
 """
 
@@ -20,21 +20,24 @@ EVAL_SHARE = 0.2  # of a training's time, for its evaluations
 # What an env step of an evaluation costs, in those of training: a half to a seventh of one with PPO
 # on CartPole, Acrobot and Pendulum, less with agents that learn after every env step.
 COST = 0.2
-CLEAR = 4.0  # standard deviations
+CLEAR = 3.0  # standard deviations
 
 
-def is_clear(
+def is_too_low(
     returns: Sequence[float], needed: float, episodes: int, training: Sequence[float]
 ) -> bool:
-    """Whether it is clear on which side of a value the mean of an evaluation will be.
+    """Whether it is clear from its first episodes that an evaluation's mean will be too low.
 
     The mean of n episodes is off that of all by about ``s * sqrt(1 / n - 1 / all)``; it is clear
-    where it misses the value by more than `CLEAR` times that. The training's returns, counted as
-    one episode more, are in the deviation s: a few equal returns do not mean that all are equal.
+    where it misses by more than `CLEAR` times that. The training's returns, counted as one episode
+    more, are in the deviation s: a few equal returns do not mean that all are equal.
+
+    A trial that is clearly good enough runs all episodes nevertheless: its value stays, in the rung
+    that later trials are compared with, and in its next values.
 
     Args:
         returns: of the first episodes
-        needed: the value
+        needed: the mean that is high enough
         episodes: in all
         training: returns of the training episodes before
     """
@@ -43,7 +46,7 @@ def is_clear(
     if len(training) > 1:
         squares, n = squares + float(np.var(training)), n + 1
     deviation = math.sqrt(squares / (n - 1) * (1 / len(returns) - 1 / episodes))
-    return abs(mean - needed) > CLEAR * deviation
+    return needed - mean > CLEAR * deviation
 
 
 def affordable_steps(share: float, env_steps: int) -> float:

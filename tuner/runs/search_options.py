@@ -134,7 +134,7 @@ class SearchOptions(RunOptions):
         group=EVALUATION,
         metavar="X",
         help="part of a training's time for evaluations: fewer episodes where nothing depends on "
-        "them, or the decision is clear (docs/objectives.md)",
+        "them, or a trial is clearly too bad (docs/objectives.md)",
         shown="0.2; all episodes with --evaluations, --eval-freq or --eval-episodes",
     )
     objective: str = option(

@@ -61,7 +61,7 @@ def test_a_job_without_changes_compares_no_configurations(
     job.cleanup()
 
 
-def test_an_evaluation_ends_when_its_decision_is_clear(tmp_path: Path, toy: None) -> None:
+def test_an_evaluation_ends_when_it_is_clearly_too_low(tmp_path: Path, toy: None) -> None:
     search: dict[str, Any] = {"scheduler": "asha", "scheduler_options": {}, "agent": "toy:ToyAgent"}
     search |= {"space": {"space": {"quality": {"uniform": [0.0, 1.0]}}}}
     search |= {"eval_episodes": 6, "eval_share": 0.9, "objective": "last"}
@@ -80,7 +80,6 @@ def test_an_evaluation_ends_when_its_decision_is_clear(tmp_path: Path, toy: None
         rows = [job.step()[PAYLOAD].row for _ in range(6)]
         job.cleanup()
         found[name] = rows[0]["eval_return"]
-        first = {"below": 3, "above": 3}.get(name, 6)
+        first = 3 if name == "below" else 6
         assert [row["eval_episodes"] for row in rows] == [first, 6, 3, 3, 3, 6]
-    assert found["below"] == found["above"]
-    assert found["even"] == found["unknown"]
+    assert found["above"] == found["even"] == found["unknown"] != found["below"]
