@@ -224,8 +224,12 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             needed = plan.needed(passed[-1], state.evaluations)
             least = most if needed is None else min(LEAST, most)
         evaluation = agent.evaluate(least, mode=task["eval_mode"])
-        if needed is not None and not is_too_low(
-            evaluation.returns, needed, most, [e.episode_return for e in chunk.episodes]
+        if (
+            needed is not None
+            and least < most
+            and not is_too_low(
+                evaluation.returns, needed, most, [e.episode_return for e in chunk.episodes]
+            )
         ):
             more = agent.evaluate(most - least, mode=task["eval_mode"], first=least)
             evaluation = evaluation.and_then(more)

@@ -73,13 +73,18 @@ def test_an_evaluation_ends_when_it_is_clearly_too_low(tmp_path: Path, toy: None
     assert plan is not None
     assert plan["stops"] == [50, 100, 300]
     found = {}
-    for name, cutoff in (("below", 1e9), ("above", -1e9), ("even", None), ("unknown", None)):
+    names = ("below", 1e9), ("above", -1e9), ("even", None), ("unknown", None), ("dear", -1e9)
+    for name, cutoff in names:
         cutoffs = {} if name == "unknown" else {50: found.get("above", cutoff)}
         told = {**task, "evaluation_plan": {**plan, "cutoffs": cutoffs}}
+        if name == "dear":  # there is nothing left to spare
+            told["evaluation_plan"]["env_steps"] = 0.0
         job = AgentTrainable({TASK: {**told, "checkpoint": str(tmp_path / name)}})
         rows = [job.step()[PAYLOAD].row for _ in range(6)]
         job.cleanup()
         found[name] = rows[0]["eval_return"]
-        first = 3 if name == "below" else 6
-        assert [row["eval_episodes"] for row in rows] == [first, 6, 3, 3, 3, 6]
+        episodes = [3 if name == "below" else 6, 6, 3, 3, 3, 6]
+        if name == "dear":
+            episodes = [3, 3, 1, 1, 1, 6]
+        assert [row["eval_episodes"] for row in rows] == episodes
     assert found["above"] == found["even"] == found["unknown"] != found["below"]
