@@ -7,6 +7,7 @@ default hands over a bogus transition from the end of an episode to the start of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
@@ -58,6 +59,16 @@ class EnvBackend(Protocol):
 
     def step(self, actions: Array) -> Step:
         """Take one action per environment."""
+
+    def step_some(
+        self, which: Sequence[int], actions: Array, obs: Array
+    ) -> list[tuple[float, bool]]:
+        """Take actions in some environments alone; write what they show into rows of ``obs``.
+
+        Returns:
+            the reward of each, and whether its episode has ended
+        """
+        raise NotImplementedError("only vectorization='sync' steps some environments alone")
 
     def success(self, i: int) -> bool | None:
         """Say whether environment ``i`` calls its last step a success; None: it does not say."""
@@ -158,6 +169,22 @@ class _Sync(EnvBackend):
             if self._atari:
                 life_lost[i] = info["life_lost"]
         return Step(obs, reward, terminated, truncated, life_lost, self._all)
+
+    def step_some(
+        self, which: Sequence[int], actions: Array, obs: Array
+    ) -> list[tuple[float, bool]]:
+        choices = actions.tolist() if self._takes_int else actions
+        outcomes = []
+        for i in which:
+            result = self._envs[i].step(choices[i])
+            try:
+                obs[i], reward, terminated, truncated, self._infos[i] = result
+                outcomes.append((float(reward), bool(terminated or truncated)))
+            except (TypeError, ValueError):
+                obs[i], reward, terminated, truncated, self._infos[i] = self._amended(result)
+                number = math.nan if reward is None else float(reward)
+                outcomes.append((number, bool(terminated or truncated)))
+        return outcomes
 
     def success(self, i: int) -> bool | None:
         info = self._infos[i] or {}

@@ -7,7 +7,7 @@ from (seed, number) alone, so episode 7 is the same however many environments ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from rltune.agents.envs import waiting
 from rltune.agents.envs.atari import FRAME_SKIP
 from rltune.agents.envs.backends import BACKENDS, EnvBackend
 from rltune.agents.envs.make import check_env_name, frame_stack_of, is_atari, make_env
-from rltune.agents.errors import unknown
+from rltune.agents.errors import UserError, unknown
 
 __all__ = ["Envs", "Finished", "Transition", "check_env_name", "episode_seed", "make_env"]
 
@@ -151,7 +151,8 @@ class Envs:
         self._numbers = np.zeros(n_envs, np.int64)
         self._lengths = np.zeros(n_envs, np.int64)
         self._returns = np.zeros(n_envs)
-        self._all = np.ones(n_envs, np.bool_)
+        self._all, self._none = np.ones(n_envs, np.bool_), np.zeros(n_envs, np.bool_)
+        self._indices = np.arange(n_envs)
         self._log = _ActionLog(n_envs, self.single_action_space)
 
     def reset(self) -> Array:
@@ -191,6 +192,59 @@ class Envs:
         return Transition(
             action, reward, terminated, truncated, step.next_obs, self.obs, step.valid, episodes
         )
+
+    def run(self, act: Callable[[Array, Bools], Array], numbers: range) -> list[Finished]:
+        """Run whole episodes from their beginning; return them by number.
+
+        Only with "sync". No environment is stepped that has no episode: what it shows then is what
+        it began with. Nothing is kept of the steps, so they cost less than with `step`.
+
+        Args:
+            act: observations (n_envs, ...), and where they are the first of an episode -> actions
+            numbers: of the episodes, as many as there are environments, or more
+
+        Raises:
+            UserError: the environment answered an action with a reward that is none.
+        """
+        backend, coming = self._backend, iter(numbers)
+        current = [next(coming) for _ in range(self.n_envs)]
+        with waiting.calling("reset()"):
+            first = backend.start([episode_seed(self.seed, number) for number in current])
+        obs, begins = first.copy(), np.ones(self.n_envs, np.bool_)
+        returns, lengths = [0.0] * self.n_envs, [0] * self.n_envs
+        limit = self._time_limit or np.inf
+        awake, done = list(range(self.n_envs)), list[Finished]()
+        while awake:
+            action = act(obs, begins)
+            actions = self._actions.encode(action)
+            waiting.began("step()")
+            try:
+                outcomes = backend.step_some(awake, actions, obs)
+            finally:
+                waiting.ended()
+            begins = self._none
+            for i, (reward, ended) in zip(tuple(awake), outcomes, strict=True):
+                returns[i] += reward
+                lengths[i] += 1
+                if not ended and lengths[i] < limit:
+                    continue
+                self._check_return(returns[i], action)
+                done.append(Finished(i, returns[i], lengths[i], current[i], backend.success(i)))
+                if (number := next(coming, None)) is None:
+                    awake.remove(i)
+                    obs[i] = first[i]
+                    continue
+                current[i], returns[i], lengths[i] = number, 0.0, 0
+                begins = begins | (self._indices == i)
+                with waiting.calling("reset()"):
+                    seeds = [episode_seed(self.seed, number)]
+                    backend.reset(self._indices[i : i + 1], seeds, obs)
+        return sorted(done, key=lambda episode: episode.number)
+
+    def _check_return(self, episode_return: float, action: Array) -> None:
+        # The actions of a policy that has come to nothing are NaN, too.
+        if np.isnan(episode_return) and np.isfinite(action).all():
+            raise UserError(f"environment {self.name!r}: step() gave a reward of NaN or None")
 
     def cuts(self, episode: Finished) -> bool:
         """Tell whether it ended for want of a time limit alone."""

@@ -195,6 +195,8 @@ class Agent:
         seed: int | None = None,
         max_steps: int | None = None,
         mode: str = GREEDY,
+        *,
+        first: int = 0,
     ) -> Evaluation:
         """Run episodes on environments of their own; training is not touched.
 
@@ -206,6 +208,7 @@ class Agent:
                 seed, so that every evaluation has the same starts
             max_steps: episodes are cut off after so many steps
             mode: "greedy", or "stochastic": exploring as training does at this point
+            first: the number of the first episode
         """
         check_eval_mode(mode)
         explores = mode == STOCHASTIC
@@ -220,7 +223,7 @@ class Agent:
         def act(obs: Array, begins: Array) -> Array:
             return acting.act(acting.inputs(self.normalised(obs), begins), explore=explores)
 
-        found = run_episodes(envs, act, episodes)
+        found = run_episodes(envs, act, episodes, first)
         if math.isnan(found.mean):
             self._loop.progress.diverged = f"actions of NaN at {self.env_steps:,} env_steps"
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rltune.agents.envs.vector import Envs, Finished
-from rltune.agents.errors import UserError
+from rltune.agents.envs.vector import Envs
 from rltune.agents.loop.results import Evaluation
 
 Array = NDArray[Any]
@@ -49,46 +47,25 @@ def evaluation_envs(
     )
 
 
-def _check_returns(envs: Envs, action: Array, episodes: list[Finished]) -> None:
-    """Raise a UserError for a return of NaN; a policy that has come to nothing gives NaN, too."""
-    if (
-        any(math.isnan(episode.episode_return) for episode in episodes)
-        and np.isfinite(action).all()
-    ):
-        raise UserError(f"environment {envs.name!r}: step() gave a reward of NaN or None")
-
-
-def run_episodes(envs: Envs, act: Callable[[Array, Array], Array], episodes: int) -> Evaluation:
+def run_episodes(
+    envs: Envs, act: Callable[[Array, Array], Array], episodes: int, first: int = 0
+) -> Evaluation:
     """Run so many episodes and close the environments.
 
     Args:
         envs: fresh ones; their seed decides about the starts
         act: observations (n_envs, ...), and where they are the first of an episode -> actions
         episodes: how many; the first ones that began, so that short ones are not preferred
+        first: the number of the first one
 
     Raises:
         UserError: the environment answered an action with a reward that is none.
     """
     started = time.perf_counter()
-    results: dict[int, Finished] = {}
     try:
-        obs = envs.reset()
-        begins: Array = np.ones(envs.n_envs, np.bool_)
-        while len(results) < episodes:
-            action = act(obs, begins)
-            step = envs.step(action)
-            _check_returns(envs, action, step.episodes)
-            obs, begins = step.obs, step.terminated | step.truncated
-            results.update(
-                {
-                    finished.number: finished
-                    for finished in step.episodes
-                    if finished.number < episodes
-                }
-            )
+        done = envs.run(act, range(first, first + episodes))
     finally:
         envs.close()
-    done = [results[number] for number in range(episodes)]
     return Evaluation(
         returns=[episode.episode_return for episode in done],
         lengths=[episode.length for episode in done],

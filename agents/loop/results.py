@@ -100,8 +100,8 @@ class Chunk:
 class Evaluation:
     """Episodes of an evaluation: their undiscounted returns, lengths, and the seconds they took.
 
-    ``successes`` are those of the episodes of which the environment says it; ``metrics`` are what
-    else is known of them; ``cut`` is how many had no time limit and did not end.
+    ``successes`` are those of the episodes of which the environment says it; ``metrics`` are means
+    of what else is known of them; ``cut`` is how many had no time limit and did not end.
     """
 
     returns: list[float]
@@ -110,6 +110,19 @@ class Evaluation:
     successes: list[bool] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     cut: int = 0
+
+    def and_then(self, more: Evaluation) -> Evaluation:
+        """Return this evaluation with further episodes of the same policy."""
+        n, m = len(self.returns), len(more.returns)
+        return Evaluation(
+            self.returns + more.returns,
+            self.lengths + more.lengths,
+            self.seconds + more.seconds,
+            self.successes + more.successes,
+            {name: (n * self.metrics[name] + m * more.metrics[name]) / (n + m)
+             for name in self.metrics.keys() & more.metrics.keys()},
+            self.cut + more.cut,
+        )  # fmt: skip
 
     @property
     def mean(self) -> float:

@@ -116,6 +116,8 @@ class Trainer(Protocol):
         seed: int | None = None,
         max_steps: int | None = None,
         mode: str = GREEDY,
+        *,
+        first: int = 0,
     ) -> Evaluation:
         """Run episodes on environments of their own; training is not touched."""
 

@@ -227,12 +227,16 @@ class SuiteAgent:
         seed: int | None = None,
         max_steps: int | None = None,
         mode: str = GREEDY,
+        *,
+        first: int = 0,
     ) -> Evaluation:
         """Run so many episodes on each environment.
 
         The k-th return is the mean score of the k-th episodes, its length that of all of them.
         """
-        parts = [member.evaluate(episodes, seed, max_steps, mode) for member in self.members]
+        parts = [
+            member.evaluate(episodes, seed, max_steps, mode, first=first) for member in self.members
+        ]
         scores = [
             [scale.score(value) for value in part.returns]
             for scale, part in zip(self.scales, parts, strict=True)

@@ -35,6 +35,8 @@ class Task(TypedDict):
     evaluate_at: list[int]  # those of the points that are evaluated
     save_at: list[int]  # those at which the job may end, to be taken up again later
     eval_episodes: int
+    # Fields of an `EvaluationPlan`; None: every evaluation has all its episodes.
+    evaluation_plan: dict[str, Any] | None
     objective: str  # see `objectives`
     metric: str  # what it is made of: a column of the history, with a minus the lower the better
     checkpoint: str  # the file

@@ -20,9 +20,13 @@ from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
 from rltune.execution.checkpoints import Checkpoint, file_of_run
 from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
+from rltune.objectives.episodes import LEAST, EvaluationPlan, is_too_low
 from rltune.objectives.metrics import metric_of, objective_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltune.agents.loop.results import Chunk, Evaluation
     from rltune.backends.base import Trainer
     from rltune.execution.messages import Task
 
@@ -36,6 +40,8 @@ class _JobState:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     evaluations: list[float] = field(default_factory=list)
+    eval_steps: int = 0  # of all evaluations
+    eval_length: float | None = None  # of an episode, the mean of the last evaluation
     last: dict[str, Any] | None = None  # the last result, as plain types
 
 
@@ -177,7 +183,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.may_end = any(point in task["save_at"] for point in passed)
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
-            evaluation = agent.evaluate(task["eval_episodes"], mode=task["eval_mode"])
+            evaluation = self._evaluate(agent, passed, chunk, finished)
         state.seconds += time.perf_counter() - started
         state.cpu_seconds += time.process_time() - cpu_started
         # An iteration that the deadline cut short keeps its number when it is completed later.
@@ -203,6 +209,34 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             diverged=diverged,
             out_of_time=out_of_time,
         )
+
+    def _evaluate(
+        self, agent: Trainer, passed: Sequence[int], chunk: Chunk, finished: bool
+    ) -> Evaluation:
+        """Run as many episodes as the decision needs; all of them for the record."""
+        task, state = self.task, self.state
+        least = most = task["eval_episodes"]
+        plan, needed = None, None
+        if task["evaluation_plan"] and not finished:
+            plan = EvaluationPlan(**task["evaluation_plan"])
+            lengths = [episode.length for episode in chunk.episodes]
+            length = state.eval_length or (sum(lengths) / len(lengths) if lengths else None)
+            most = max(plan.most(point, state.eval_steps, length) for point in passed)
+            needed = plan.needed(passed[-1], state.evaluations)
+            least = most if needed is None else min(LEAST, most)
+        evaluation = agent.evaluate(least, mode=task["eval_mode"])
+        if (
+            needed is not None
+            and least < most
+            and not is_too_low(
+                evaluation.returns, needed, most, [e.episode_return for e in chunk.episodes]
+            )
+        ):
+            more = agent.evaluate(most - least, mode=task["eval_mode"], first=least)
+            evaluation = evaluation.and_then(more)
+        state.eval_steps += sum(evaluation.lengths)
+        state.eval_length = sum(evaluation.lengths) / len(evaluation.lengths)
+        return evaluation
 
     def _save(self) -> None:
         assert self.agent is not None

@@ -3,22 +3,26 @@
 Evaluations cost env steps of their own: ten episodes of 1,000 steps, twenty times, are 200,000
 beside a training of 3,000. By default they are fewer then, by a rule that looks at nothing but the
 training's length and the environment's time limit, so all trials of a search have the same ones.
+(In a search, those that are not for the record may have fewer episodes: `objectives/episodes.py`.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.common.formats import count, plural
+from rltune.objectives.episodes import LEAST, EvaluationPlan, affordable_steps
 
-# env steps of evaluations for one of training, at most, by default. Without updates, and ten at
-# once, they are cheaper: measured on CartPole, Acrobot and Pendulum (PPO, one core), a half to a
-# seventh; so evaluating takes about as long as training at most.
-SHARE = 3
-LEAST = 3  # evaluations, and episodes of each
+if TYPE_CHECKING:
+    from rltune.runs.search_spec import SearchSpec
+
+# env steps of evaluations for one of training, at most, in a training of its own. They are cheaper
+# (`COST`), so evaluating takes less than half of the time.
+SHARE = 3.0
+OTHERS = 2  # episodes: the least of evaluations that decide (`LEAST`), and of those that don't (1)
 
 
 def longest_episode(env: str, env_kwargs: Mapping[str, Any] | None = None) -> int | None:
@@ -45,24 +49,41 @@ def longest_episode(env: str, env_kwargs: Mapping[str, Any] | None = None) -> in
 
 
 def affordable(
-    env_steps: int, longest: int | None, evaluations: int, episodes: int
+    env_steps: int,
+    longest: int | None,
+    evaluations: int,
+    episodes: int,
+    *,
+    recorded: int | None = None,
+    share: float = SHARE,
 ) -> tuple[int, int]:
     """Return the evaluations of a training, and the episodes of each.
 
     Args:
         env_steps: of the training
         longest: env steps of an episode, at most; None: unknown
-        evaluations, episodes: that it has where they are no more than `SHARE` of the training
+        evaluations, episodes: that it has where they are no more than the share of the training
+        recorded: evaluations that run all episodes; the others may have `OTHERS`. None: all
+        share: env steps of evaluations for one of training, where the others may have fewer
     """
     if longest is None:
         return evaluations, episodes
-    most = SHARE * env_steps // longest  # episodes in all
+    most = int(SHARE * env_steps // longest)  # episodes in all
     each = min(episodes, max(LEAST, most // evaluations))
-    return min(evaluations, max(LEAST, most // each)), each
+    times = min(evaluations, max(LEAST, most // each))
+    if recorded is not None:
+        whole = min(recorded, times)
+        most = int(share * env_steps // longest)
+        each = min(episodes, max(LEAST, (most - OTHERS * (times - whole)) // whole))
+    return times, each
 
 
 def explained(
-    env_steps: int, longest: int | None, now: tuple[int, int], usual: tuple[int, int]
+    env_steps: int,
+    longest: int | None,
+    now: tuple[int, int],
+    usual: tuple[int, int],
+    share: float = SHARE,
 ) -> str:
     """Return a text on evaluations that are fewer than usual, or that dwarf the training.
 
@@ -71,6 +92,7 @@ def explained(
         longest: env steps of an episode, at most; None: unknown
         now: evaluations, and episodes of each
         usual: the defaults where the training is long enough
+        share: of the training that they take no more than by default, in env steps
     """
     if longest is None:
         return ""
@@ -81,9 +103,37 @@ def explained(
     said = f"up to {count(most(*now))} env steps beside {count(env_steps)} of training"
     if most(*now) > SHARE * env_steps:
         return f"evaluations take {said}; --eval-freq and --eval-episodes set how many"
-    if most(*usual) <= SHARE * env_steps or most(*now) >= most(*usual):
+    if most(*usual) <= share * env_steps or most(*now) >= most(*usual):
         return ""
     return (
         f"evaluated {now[0]} times on {plural(now[1], 'episode')}, {said}: {usual[0]} times on "
         f"{usual[1]} would be up to {count(most(*usual))}"
     )
+
+
+def evaluation_plan(
+    spec: SearchSpec, env_steps: int, stops: Sequence[int], cutoffs: Mapping[int, float]
+) -> EvaluationPlan | None:
+    """Return the episodes of a training's evaluations; None: all of them everywhere.
+
+    Args:
+        spec: the search
+        env_steps: of the training
+        stops: points at which it is judged, its end among them
+        cutoffs: see `EvaluationPlan`
+    """
+    if spec.eval_share is None or spec.controls:  # these may end a training anywhere
+        return None
+    return EvaluationPlan(
+        episodes=spec.eval_episodes,
+        points=until(spec.evaluate_at, env_steps),
+        stops=list(stops),
+        cutoffs=dict(cutoffs),
+        env_steps=affordable_steps(spec.eval_share, env_steps),
+        objective=spec.objective,
+    )
+
+
+def until(points: Sequence[int], env_steps: int) -> list[int]:
+    """Return the points of a training that ends there."""
+    return [*(point for point in points if point < env_steps), env_steps]

@@ -17,13 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
+from rltune.planning.evaluations import evaluation_plan
+from rltune.schedulers.registry import rungs_of
 from rltune.space.surroundings import split
 
 if TYPE_CHECKING:
@@ -214,7 +216,9 @@ class _Run:
         self.slices: list[
             tuple[int, int, MeasuredCost]
         ] = []  # env steps before and after, and the cost
-        self.evaluations: list[tuple[int, MeasuredCost]] = []  # the longest episode, and the cost
+        # The longest episode, how many there were, and the cost.
+        self.evaluations: list[tuple[int, int, MeasuredCost]] = []
+        self.plan = evaluation_plan(spec, spec.budget, spec.seed_plan(rungs_of(spec)).stops, {})
 
     @property
     def env_steps(self) -> int:
@@ -240,7 +244,7 @@ class _Run:
             if chunk.stop_reason or chunk.diverged:
                 return
             if points and self.env_steps >= points[0]:
-                self._evaluate(None)
+                self._evaluate(None, self._episodes(points[:1])[0])
 
     def rate(self, first: int, last: int) -> MeasuredCost:
         """Return the cost of an env step between two points; nothing if none was done there."""
@@ -260,10 +264,10 @@ class _Run:
         learning = self.rate(own_warm_up, spec.budget)
         if not self.evaluations:
             self._evaluate_briefly(seconds * EVALUATION_SHARE)
-        length, last = self.evaluations[-1]
+        length, episodes, last = self.evaluations[-1]
         growth = min(MAX_GROWTH, max(1.0, self._longest_episode() / length))
-        known = [cost for _, cost in self.evaluations][: len(spec.evaluate_at)]
-        to_come = len(spec.evaluate_at) - len(known)
+        known = [cost for _, _, cost in self.evaluations][: len(spec.evaluate_at)]
+        to_come = sum(self._episodes(spec.evaluate_at[len(known) :])) / episodes
         so_far = sum(known, MeasuredCost())
         return Measurement(
             budget=spec.budget,
@@ -279,17 +283,29 @@ class _Run:
             replay=self._replay(until=spec.budget),
         )
 
-    def _evaluate(self, max_steps: int | None) -> None:
+    def _episodes(self, points: Sequence[int]) -> list[int]:
+        """Return the episodes that evaluations at these points will have, if nothing is clear."""
+        if self.plan is None:
+            return [self.spec.eval_episodes] * len(points)
+        length = self.evaluations[-1][0] if self.evaluations else None
+        spent = sum(longest * n for longest, n, _ in self.evaluations)
+        found = []
+        for point in points:
+            found.append(self.plan.most(point, spent, length))
+            spent += found[-1] * (length or 0)
+        return found
+
+    def _evaluate(self, max_steps: int | None, episodes: int) -> None:
         with _watch() as spent:
-            lengths = self.agent.evaluate(self.spec.eval_episodes, max_steps=max_steps).lengths
-        self.evaluations.append((max(1, *lengths), spent[0]))
+            lengths = self.agent.evaluate(episodes, max_steps=max_steps).lengths
+        self.evaluations.append((max(1, *lengths), episodes, spent[0]))
 
     def _evaluate_briefly(self, seconds: float) -> None:
         """Evaluate with longer and longer episodes, as far as there is time; keep the last."""
         cut = FIRST_CUT
         while True:
-            self._evaluate(cut)
-            length, cost = self.evaluations[-1]
+            self._evaluate(cut, self.spec.eval_episodes)
+            length, _, cost = self.evaluations[-1]
             if length < cut or 4 * cost.wall > seconds or cut >= self._longest_episode():
                 break
             cut *= 4

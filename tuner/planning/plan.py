@@ -73,6 +73,7 @@ def _search_lines(spec: SearchSpec) -> list[str]:
         f"{spec.agent} on {spec.env}: {trials} of {count(spec.budget)} env steps{limit}",
         f"sampler {spec.sampler}, seed {spec.seed}; scheduler {spec.scheduler}{at}",
         f"each trial on {_seeds(spec.seed_plan(rungs))}; "
+        f"{'' if spec.eval_share is None else 'up to '}"
         f"{plural(spec.eval_episodes, 'greedy episode')} "
         f"{evaluations}; the objective is {describe(spec.objective)}"
         + (f" of {spec.metric}" if spec.metric != METRIC else "")

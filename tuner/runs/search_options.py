@@ -127,6 +127,16 @@ class SearchOptions(RunOptions):
         help="evaluations per trial",
         shown="9, fewer where episodes are long",
     )
+    eval_share: float | None = option(
+        None,
+        above=0,
+        below=1,
+        group=EVALUATION,
+        metavar="X",
+        help="part of a training's time for evaluations: fewer episodes where nothing depends on "
+        "them, or a trial is clearly too bad (docs/objectives.md)",
+        shown="0.2; all episodes with --evaluations, --eval-freq or --eval-episodes",
+    )
     objective: str = option(
         DEFAULT,
         group=EVALUATION,

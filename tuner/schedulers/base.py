@@ -204,6 +204,13 @@ class Scheduler(ABC):
                 values
         """
 
+    def cutoff(self, trial: int, env_steps: int) -> float | None:
+        """Return the value with which a trial would go on, judged at `env_steps` now.
+
+        None: it would go on with any, or there is no such value.
+        """
+        return None
+
     def segment(self, trial: int) -> Segment | None:
         """Return the part of a trial that is to be trained now; None: all of it."""
         return None

@@ -151,6 +151,20 @@ class Halving(Scheduler):
         took = f" ({rung_at(rung, self._seconds_at(rung))})" if self.seconds else ""
         return self._stop(trial, rung, f"stopped at rung {rung:,}{took}: {why}")
 
+    def cutoff(self, trial: int, env_steps: int) -> float | None:
+        """Return the value with which a trial would go on; see `Scheduler.cutoff`."""
+        rung = self._rung_at(env_steps)
+        if rung is None or rung == self.rungs[-1]:
+            return None
+        order, own = self._order[rung], self._standings[rung].get(trial)
+        others = len(order) - (own is not None)
+        go_on = math.ceil((others + 1) / self.reduction_factor)
+        if others + 1 < self.min_population or go_on > others:
+            return None
+        if own is not None and own >= order[-go_on]:
+            go_on += 1  # the last of the others to go on
+        return self._sign * order[-go_on].value
+
     def reason(self, trial: int) -> str:
         """Return the reason why the trial was stopped; empty when it was not."""
         return self._reasons.get(trial, "")

@@ -76,6 +76,10 @@ class Hyperband(Scheduler):
         """Return "continue" or "stop"."""
         return self.bracket_of(trial).decide(trial, env_steps, value, standard_error, training)
 
+    def cutoff(self, trial: int, env_steps: int) -> float | None:
+        """Return the value with which a trial would go on in its bracket."""
+        return self.bracket_of(trial).cutoff(trial, env_steps)
+
     def reason(self, trial: int) -> str:
         """Return the reason why the trial was stopped; empty when it was not."""
         return self.bracket_of(trial).reason(trial)

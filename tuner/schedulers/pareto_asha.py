@@ -41,6 +41,9 @@ class ParetoASHA(Halving):
         super().__init__(rungs, reduction_factor, min_population, "maximize", margin)
         self.others = others
 
+    def cutoff(self, trial: int, env_steps: int) -> None:
+        """Several objectives have no cutoff."""
+
     def _cutoff(self, rung: int) -> float | None:
         """Several objectives have no cutoff."""
         return None

@@ -21,7 +21,7 @@ from rltune.search.jobs import Running, RunningJob, RunningTrial
 from rltune.search.judging import Judge
 from rltune.search.liveness import Liveness
 from rltune.search.retesting import Retesting
-from rltune.search.tasks import Tasks
+from rltune.search.tasks import CUTOFFS, Tasks, kept_cutoffs
 from rltune.study.reasons import reason as by_hand
 
 if TYPE_CHECKING:
@@ -106,17 +106,23 @@ class Driver:
                 self.parts.scheduler.next_segments()
                 return self._next_training()
             return None
-        asked = self.parts.study.ask(self._is_affordable)
+        asked = self.parts.study.ask(self._is_affordable, self._about_new)
         self.ending.trial_asked(found=asked is not None)
         if asked is None:
             return None
-        trial = RunningTrial(asked.number, asked.config, asked.origin, TrialSeeds(self.parts.plan))
+        seeds, cutoffs = TrialSeeds(self.parts.plan), kept_cutoffs(asked.attrs)
+        trial = RunningTrial(asked.number, asked.config, asked.origin, seeds, cutoffs=cutoffs)
         self.running.trials[trial.number] = trial
         return trial, trial.seeds.to_train()[0]
 
     def _is_affordable(self, config: dict[str, Any]) -> bool:
         """Whether there is time to bring a trial to its first rung."""
         return self.prices.affordable(config, self.ending.search_deadline() - time.time())
+
+    def _about_new(self, number: int) -> dict[str, Any]:
+        """Return what the study keeps of a new trial: a resumed one is evaluated as before."""
+        cutoffs = self.tasks.cutoffs(number, self.parts.scheduler)
+        return {CUTOFFS: cutoffs} if cutoffs else {}
 
     def _next_test(self) -> RunningJob | None:
         found = self.retesting.next_test()

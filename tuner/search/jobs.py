@@ -67,6 +67,7 @@ class RunningTrial:
         retries: how often a worker of it was started again
         traceback: of its last failure
         value, others: its objectives at the last point that was judged
+        cutoffs: rung -> value to go on from it, as far as it was known when the trial began
     """
 
     number: int
@@ -78,6 +79,7 @@ class RunningTrial:
     traceback: str = ""
     value: float | None = None
     others: tuple[float, ...] = ()
+    cutoffs: dict[int, float] = field(default_factory=dict)
 
 
 class Running:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import MissingMetricError
 from rltune.objectives.seeds import SeedNoise, SeedRun, TrialSeeds, judged
 from rltune.search.jobs import RunningTrial
+from rltune.search.tasks import kept_cutoffs
 from rltune.study.reasons import TIME_LIMIT
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Judge:
             self.noise.learn(record.number, seeds)
             if record.state == "RUNNING":
                 trial = RunningTrial(record.number, record.config, record.origin, seeds)
+                trial.cutoffs = kept_cutoffs(record.attrs)
                 self.running.trials[trial.number] = trial
         for trial in list(self.running.trials.values()):
             self._settle(trial)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.envs.suite import completed
 from rltune.agents.errors import UserError
-from rltune.planning.evaluations import affordable, explained, longest_episode
+from rltune.objectives.episodes import EVAL_SHARE, affordable_steps
+from rltune.objectives.metrics import DEFAULT, parse_objective
+from rltune.planning.evaluations import SHARE, affordable, explained, longest_episode
 from rltune.runs.directory import find_run
 from rltune.runs.search_options import DEFAULT_TRIALS, SearchOptions
 from rltune.space import surroundings
@@ -90,13 +92,20 @@ def spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
 
     longest = longest_episode(env, options.get("env_kwargs"))
     usual = SearchOptions.evaluations, SearchOptions.eval_episodes
+    share, recorded = SHARE, None
     if not options.keys() & {"evaluations", "eval_episodes"}:
-        evaluations, episodes = affordable(budget, longest, *usual)
-        if is_population(options.get("scheduler")):  # pauses where it evaluates
+        population = is_population(options.get("scheduler"))  # decides, and pauses, there
+        part = options.setdefault("eval_share", None if population else EVAL_SHARE)
+        if isinstance(part, (int, float)) and 0 < part < 1:  # else `SearchSpec` says what is wrong
+            share = affordable_steps(part, 1)
+            kind, n = parse_objective(options.get("objective", DEFAULT))
+            recorded = n if kind == "last" else None
+        evaluations, episodes = affordable(budget, longest, *usual, share=share, recorded=recorded)
+        if population:
             evaluations = SearchOptions.evaluations
         options.update(evaluations=evaluations, eval_episodes=episodes)
     now = options.get("evaluations", usual[0]), options.get("eval_episodes", usual[1])
-    return explained(budget, longest, now, usual)
+    return explained(budget, longest, now, usual, share)
 
 
 def check_paths(space: object, name: object, storage_path: object) -> None:

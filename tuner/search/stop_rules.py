@@ -165,15 +165,18 @@ class Health:
     def _return_frozen(self, trial: TrainingRows) -> str | None:
         """Every evaluation has the same starts, so only a policy that stands still repeats one.
 
-        At a floor where the trial began, it may as well be waiting for its first reward.
+        One with as many episodes, that is. At a floor where the trial began, it may as well be
+        waiting for its first reward.
         """
         last, beginning = trial.rows[-1].row, trial.beginning()
         if beginning is None or "eval_return" not in last:
             return None
         mean, error = beginning
+        latest: dict[int, tuple[float, float]] = {}  # evaluation of so many episodes
 
         def is_bad(seen: TrialRow, value: float) -> bool:
-            same = value == last["eval_return"] and seen.row["eval_std"] == last["eval_std"]
+            found = value, seen.row["eval_std"]
+            same = latest.setdefault(seen.row.get("eval_episodes", 0), found) == found
             return same and value < mean - 2 * error
 
         values = trial.hopeless(("eval_return",), is_bad, 0.5 * self.budget, 5)

@@ -25,6 +25,7 @@ class Asked:
     number: int
     config: dict[str, Any]
     origin: str  # a start's, or "sampler"
+    attrs: dict[str, Any] = field(default_factory=dict)  # what is kept beside
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,11 @@ class SearchStudy:
 
     # What to run
 
-    def ask(self, accept: Callable[[dict[str, Any]], bool] | None = None) -> Asked | None:
+    def ask(
+        self,
+        accept: Callable[[dict[str, Any]], bool] | None = None,
+        about: Callable[[int], Mapping[str, Any]] = lambda number: {},
+    ) -> Asked | None:
         """Return the next trial: the starts in their order, then what the sampler proposes.
 
         A proposal satisfies every constraint and is no configuration that the study already has.
@@ -116,6 +120,7 @@ class SearchStudy:
         Args:
             accept: whether a proposed configuration may become a trial; starts always do. What it
                 refuses leaves no trace in the study.
+            about: what to keep beside a proposed trial with this number
         """
         trials = self._database.trials
         for trial in trials:
@@ -125,7 +130,7 @@ class SearchStudy:
         proposal = self._proposer.propose(trials, accept)
         if proposal is None:
             return None
-        config = proposal.config
+        config, kept = proposal.config, json_dict(about(len(trials)))
         parameters, distributions = self._proposer.as_parameters(proposal.values)
         trial = self._database.add(
             create_trial(
@@ -138,6 +143,7 @@ class SearchStudy:
                     "hash": config_hash(config),
                     "origin": "sampler",
                     "proposal": proposal.source,
+                    **({"attrs": kept} if kept else {}),
                 },
             )
         )
@@ -317,7 +323,8 @@ class SearchStudy:
 
 def _asked(trial: FrozenTrial) -> Asked:
     attrs = trial.user_attrs
-    return Asked(trial.number, attrs["configuration"], attrs["origin"])
+    kept = attrs.get("attrs", {})
+    return Asked(trial.number, attrs["configuration"], attrs["origin"], kept)
 
 
 def _record(trial: FrozenTrial) -> TrialRecord:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from rltune.agents import PPO, Agent, Controls, UserError
 from rltune.agents.loop.evaluation import evaluation_envs
 from rltune.agents.memory.rollout import RolloutMemory
@@ -131,6 +132,35 @@ def test_evaluation_depends_on_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
     assert agent.evaluate(5, seed=3).returns == five.returns
     assert five.mean == pytest.approx(np.mean(five.returns))
     assert five.lengths == [int(r) for r in five.returns]
+
+
+def test_an_evaluation_goes_on_with_further_episodes() -> None:
+    agent = make()
+    agent.learn(64)
+    five = agent.evaluate(5)
+    two, three = agent.evaluate(2), agent.evaluate(3, first=2)
+    assert two.and_then(three).returns == five.returns
+    assert two.and_then(three).lengths == five.lengths
+
+
+@pytest.mark.parametrize("mode", ["greedy", "stochastic"])
+def test_an_environment_rests_when_no_episode_is_left(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make()
+    agent.learn(64)
+    steps = 0
+    step = CartPoleEnv.step
+
+    def counted(env: CartPoleEnv, action: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return step(env, action)
+
+    monkeypatch.setattr(CartPoleEnv, "step", counted)
+    lengths = agent.evaluate(14, mode=mode).lengths
+    assert len(set(lengths)) > 1
+    assert steps == sum(lengths)
 
 
 def test_evaluation_is_cut_off_after_max_steps() -> None:

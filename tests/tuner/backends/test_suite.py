@@ -64,6 +64,9 @@ def test_each_member_trains_as_it_would_alone(tmp_path: Path) -> None:
     assert suite.finished
     assert suite.env_steps == 512
     together = suite.evaluate(4, seed=1)
+    parts = suite.evaluate(1, seed=1).and_then(suite.evaluate(3, seed=1, first=1))
+    assert parts.returns == together.returns
+    assert parts.metrics == pytest.approx(together.metrics)
 
     scores = []
     for env, low, high in (("CartPole-v1", 0, 500), ("Acrobot-v1", -500, -100)):

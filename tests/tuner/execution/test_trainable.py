@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rltune.execution import trainable
-from rltune.execution.messages import TASK
+from rltune.execution.messages import PAYLOAD, TASK
 from rltune.execution.trainable import AgentTrainable
 from searching import POPULATION
 from serial import Serial
@@ -59,3 +59,32 @@ def test_a_job_without_changes_compares_no_configurations(
     job.step()
     job.step()
     job.cleanup()
+
+
+def test_an_evaluation_ends_when_it_is_clearly_too_low(tmp_path: Path, toy: None) -> None:
+    search: dict[str, Any] = {"scheduler": "asha", "scheduler_options": {}, "agent": "toy:ToyAgent"}
+    search |= {"space": {"space": {"quality": {"uniform": [0.0, 1.0]}}}}
+    search |= {"eval_episodes": 6, "eval_share": 0.9, "objective": "last"}
+    options = {**POPULATION, **search}
+    options.pop("name")
+    task = Serial(tmp_path, **options).driver.next_job()
+    assert task is not None
+    plan = task["evaluation_plan"]
+    assert plan is not None
+    assert plan["stops"] == [50, 100, 300]
+    found = {}
+    names = ("below", 1e9), ("above", -1e9), ("even", None), ("unknown", None), ("dear", -1e9)
+    for name, cutoff in names:
+        cutoffs = {} if name == "unknown" else {50: found.get("above", cutoff)}
+        told = {**task, "evaluation_plan": {**plan, "cutoffs": cutoffs}}
+        if name == "dear":  # there is nothing left to spare
+            told["evaluation_plan"]["env_steps"] = 0.0
+        job = AgentTrainable({TASK: {**told, "checkpoint": str(tmp_path / name)}})
+        rows = [job.step()[PAYLOAD].row for _ in range(6)]
+        job.cleanup()
+        found[name] = rows[0]["eval_return"]
+        episodes = [3 if name == "below" else 6, 6, 3, 3, 3, 6]
+        if name == "dear":
+            episodes = [3, 3, 1, 1, 1, 6]
+        assert [row["eval_episodes"] for row in rows] == episodes
+    assert found["above"] == found["even"] == found["unknown"] != found["below"]

@@ -1,4 +1,5 @@
 import math
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -270,3 +271,26 @@ def test_bad_rungs_are_refused():
         ASHA([])
     with pytest.raises(UserError, match="rungs"):
         ASHA([0, 10])
+
+
+@pytest.mark.parametrize("name", ["asha", "median", "hyperband"])
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_the_cutoff_is_known_before_the_trial_is_judged(name, direction):
+    scheduler = make_scheduler(name, 90, direction=direction)
+    rng, sign = random.Random(0), 1 if direction == "maximize" else -1
+    stopped = 0
+    for trial in range(60):
+        for point in range(10, 90, 10):
+            value, cutoff = rng.gauss(0, 1), scheduler.cutoff(trial, point)
+            judged = any(place.rung == point for place in scheduler.places(trial))
+            verdict = scheduler.decide(trial, point, value)
+            if not judged and any(place.rung == point for place in scheduler.places(trial)):
+                good = cutoff is None or sign * value > sign * cutoff
+                assert verdict == ("continue" if good else "stop")
+                assert scheduler.cutoff(trial, point) == cutoff  # whatever its own value is
+            if verdict == "stop":
+                stopped += 1
+                break
+    assert stopped > 20
+    assert scheduler.cutoff(60, 90) is None
+    assert NoScheduler().cutoff(0, 10) is None

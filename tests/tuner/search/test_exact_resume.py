@@ -116,7 +116,7 @@ def frames(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="one seed", marks=pytest.mark.slow),
+        pytest.param({"eval_episodes": 6, "eval_share": 0.9}, id="few episodes"),
         pytest.param({"seeds": "racing"}, id="racing"),
         pytest.param(
             {"sampler": "random", "scheduler": "median", "seeds": 2},
@@ -158,5 +158,9 @@ def test_kills_change_nothing(tmp_path: Path, death: Death, options: dict[str, A
     assert proposed == proposals > 5
     assert again.best == whole.best
     assert again.answer == whole.answer
+    if "eval_share" in options:
+        history = again.history()
+        rung = history[(history["role"] == "tune") & (history["iteration"] == 3)]
+        assert set(rung["eval_episodes"]) == {3, 6}  # some were clear at the second rung
     if "against" in options:
         pd.testing.assert_frame_equal(again.front(), whole.front())

@@ -116,6 +116,15 @@ def test_a_frozen_return() -> None:
     assert stop.reason == ("return frozen: 9.4 again and again, 20 at first, at 5,000 env_steps")
 
 
+def test_a_frozen_return_of_a_few_episodes_is_another_one() -> None:
+    few = {"eval_episodes": 3, "eval_std": 0.4}
+    rows = [{**row(i, 9.0), **few} if 3 < i < 7 else row(i) for i in range(1, 10)]
+    stop = judged(rows)
+    assert stop is not None
+    assert stop.reason.startswith("return frozen: 9 again and again, 20 at first, at 5,000")
+    assert judged([*rows[:3], *({**row(i, noisy(i)), **few} for i in range(4, 10))]) is None
+
+
 @pytest.mark.parametrize("floor", [-500.0, -200.0, -21.0])
 def test_a_floor_where_the_trial_began_may_wait_for_its_first_reward(floor: float) -> None:
     rows = [row(i, floor, entropy=1.0) for i in range(1, 10)]

@@ -225,6 +225,8 @@ class RLlibAgent:
         seed: int | None = None,
         max_steps: int | None = None,
         mode: str = GREEDY,
+        *,
+        first: int = 0,
     ) -> Evaluation:
         """Run greedy episodes, the same ones as `rltune.agents.Agent.evaluate` for a seed."""
         check_eval_mode(mode)
@@ -242,7 +244,7 @@ class RLlibAgent:
 
         with torch.random.fork_rng(devices=[]):  # training draws from the same generator
             torch.manual_seed(seed)
-            return run_episodes(envs, act, episodes)
+            return run_episodes(envs, act, episodes, first)
 
     # --------------------------------------------------------------------------------- checkpoints
 
