@@ -19,6 +19,7 @@ from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
 from rltune.execution.checkpoints import Checkpoint, file_of_run
+from rltune.execution.idle_time import IdleTime
 from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
 from rltune.objectives.metrics import metric_of, objective_of
 
@@ -51,8 +52,11 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     checkpoint is: another job may have trained it.
     """
 
+    idle: IdleTime | None = None
+
     def setup(self, config: dict[str, Any]) -> None:
         """Build the agent of the task, or load it from its checkpoint."""
+        self.idle = self.idle or IdleTime()
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
@@ -98,8 +102,10 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
     def _next(self) -> Result:
         """Return the next result, or the last one before a restart once more."""
+        assert self.idle is not None
         if self.agent is None:
-            self.agent = self._make_agent()
+            with self.idle.counting("make"):
+                self.agent = self._make_agent()
             known = bisect.bisect_right(self.task["points"], self.task["since"])
             if self.state.last is not None and self.state.last["iteration"] > known:
                 return Result(**{**self.state.last, "restored": True, "out_of_time": False})
@@ -161,7 +167,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             raise
 
     def _iterate(self, agent: Trainer) -> Result:
-        task, state = self.task, self.state
+        assert self.idle is not None
+        task, state, idle = self.task, self.state, self.idle.columns()
         started, cpu_started = time.perf_counter(), time.process_time()
         before = agent.env_steps
         aim = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
@@ -177,12 +184,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
             evaluation = agent.evaluate(task["eval_episodes"], mode=task["eval_mode"])
+        self.idle.trained()
         state.seconds += time.perf_counter() - started
         state.cpu_seconds += time.process_time() - cpu_started
         # An iteration that the deadline cut short keeps its number when it is completed later.
         iteration = index + 1
         times = {"time": state.seconds, "cpu_time": state.cpu_seconds}
-        row = chunk.row(iteration, before, **times, **memory_shares())
+        row = chunk.row(iteration, before, **times, **memory_shares(), **idle)
         # Actions that are NaN may show in the evaluation before they show in the updates.
         diverged = chunk.diverged or agent.diverged
         if evaluation is not None and not diverged:
@@ -207,7 +215,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         assert self.agent is not None
         # Only a job that goes on from it needs the replay memory, which may be a gigabyte.
         keeps = self.task["save_replay_buffer"] or not self.agent.replays
-        with self.save_timer.saving():
+        assert self.idle is not None
+        with self.save_timer.saving(), self.idle.counting("save"):
             self.agent.extra = dict(vars(self.state))
             self.checkpoint.save(self.agent, memory=keeps and not self.is_over)
         self.saved_steps = self.agent.env_steps

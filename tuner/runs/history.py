@@ -50,6 +50,8 @@ HISTORY_COLUMNS: dict[str, type] = {  # all others are metrics: floats
     **{"eval_return": float, "eval_std": float, "eval_episodes": float},
     **{"env_steps_per_second": float, "attempt": int},
     **{"memory": float, "memory_in_use": float},  # parts of the node's, in a search
+    # Before the row its worker did not train: for how long, and what part of it was for what.
+    **{"idle_seconds": float, "save_seconds": float, "make_seconds": float},
     **{"node": str},  # on which the row was made
 }
 EPISODE_COLUMNS: dict[str, type] = {
