@@ -216,11 +216,15 @@ class _Here:
         if time.monotonic() < self.listens:
             return
         self.listens = time.monotonic() + LISTEN_EVERY
+        left: set[bytes] = set()
+        with contextlib.suppress(Exception):  # what has become of the cluster is told elsewhere
+            left.update(internal_kv._internal_kv_list(b"", namespace=SILENCE))
         for job, trial in self.trials.items():
             key = trial.config[TASK]["checkpoint"].encode()
             word = b""
-            with contextlib.suppress(Exception):  # what has become of the cluster is told elsewhere
-                word = internal_kv._internal_kv_get(key, namespace=SILENCE) or b""
+            with contextlib.suppress(Exception):
+                if key in left:
+                    word = internal_kv._internal_kv_get(key, namespace=SILENCE) or b""
             if (method := word.decode()) != self.silent.get(job, ""):
                 self.silent[job] = method
                 self.call("on_silence", job, method)

@@ -67,8 +67,14 @@ MERGE, LARGEST = 16, 256  # so many parts of equal width become one, up to this 
 class HistoryWriter:
     """The one writer of a run's histories; it goes on where a killed writer stopped."""
 
-    def __init__(self, run: str | os.PathLike[str]) -> None:
-        """Open the histories of the run directory ``run``; StorageError if it is not writable."""
+    def __init__(self, run: str | os.PathLike[str], tidies: bool = True) -> None:
+        """Open the histories of a run directory; StorageError if it is not writable.
+
+        Args:
+            run: the run directory
+            tidies: whether `append` makes parts; else `tidy` does, to be called when there is time
+        """
+        self._tidies = tidies
         self._folders = (Path(run) / "history", Path(run) / "episodes")
         try:
             for folder in self._folders:
@@ -121,6 +127,13 @@ class HistoryWriter:
         }
         self._write_line(line)
         self._last[key] = iteration
+        if self._tidies:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Make parts of the journal's rows when it is full, or old; each row is safe before."""
+        if self._journal is None:
+            return
         full = len(self._pending) >= JOURNAL_ROWS
         if full or time.monotonic() - self._opened >= JOURNAL_SECONDS:
             with contextlib.suppress(StorageError):  # the journal has it; the next append retries

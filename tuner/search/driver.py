@@ -70,6 +70,7 @@ class Driver:
     def next_job(self) -> Task | None:
         """Return the next job, or None when there is nothing to start right now."""
         if len(self.running.jobs) >= self.parts.progress.slots:
+            self._use_the_time()
             return None
         job = self._next_of_search()
         if job is None and self.ending.tournament_may_run():
@@ -81,6 +82,13 @@ class Driver:
         done = 0 if trial is None else trial.seeds.run(job.seed).env_steps
         self.parts.recorder.job_started(job, done, self.prices.seconds(job.task["config"]))
         return job.task
+
+    def _use_the_time(self) -> None:
+        """Do what can wait, now that every worker has a job."""
+        self.parts.recorder.tidy()
+        # With one worker every proposal knows all results; those of several miss some anyway.
+        if self.parts.progress.slots > 1 and self.ending.more_trials():
+            self.parts.study.ask_ahead()
 
     def _next_of_search(self) -> RunningJob | None:
         training = self._next_training()
@@ -96,8 +104,14 @@ class Driver:
         """Return the next training of the search: trials that run come before new ones."""
         if self.ending.search_time_is_up():
             return None
-        active = [t for t in self.running.trials.values() if not self.judge.waits(t)]
-        for trial in active:
+        plan, active = self.parts.plan, False
+        for trial in self.running.trials.values():
+            if plan.most == 1 and self.running.is_training(trial.number, plan.first):
+                active = True  # and all that there is to train
+                continue
+            if self.judge.waits(trial):
+                continue
+            active = True
             for seed in trial.seeds.to_train():
                 if not self.running.is_training(trial.number, seed):
                     return trial, seed
@@ -145,6 +159,8 @@ class Driver:
             raise StorageError(f"{self.parts.run.path} is gone.")
         self.between_writes()
         self.obey()
+        if self.exhausted():
+            self.parts.recorder.tidy()
         return self.ending.is_now()
 
     # What came of it

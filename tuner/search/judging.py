@@ -179,7 +179,6 @@ class Judge:
         parts.recorder.show_incumbent()
         parts.view.set_rungs(parts.scheduler.table())
         self.retesting.foresee()
-        parts.recorder.write_trials_table()
 
     def end_unfinished(self) -> None:
         """End the unfinished trials, for which there was no time."""
