@@ -39,7 +39,10 @@ TOYS = Path(__file__).resolve().parent.parent / "tests" / "tuner"
 # Two dimensions: with one, thousands of trials would soon have tried every good value.
 SPACE = {"space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}}}
 OPTIONS = {"wandb": "off", "report": False, "screen": "none", "tournament": False}
-BLOCK = 1000  # trials of the simulation that a line of its table is about
+SECONDS = 60  # of a simulated trial that runs its whole budget
+BLOCK = int(
+    os.environ.get("BLOCK", "1000")
+)  # trials of the simulation that a line of its table is about
 
 
 def main() -> None:
@@ -190,6 +193,7 @@ class Workers:
             **{"episode_reward": score, "time": done + 1.0, "cpu_time": done + 1.0},
             **{"eval_return": score, "eval_std": 1.0, "eval_episodes": 10.0},
             "env_steps_per_second": 1000.0,
+            "timestamp": time.time(),
         }
         is_last = steps == points[-1]
         return Result(done + 1, row, episodes, score, score, finished=is_last)
@@ -221,7 +225,7 @@ class Block:
         self._trials += 1
         if self._trials % BLOCK:
             return
-        report, start = (1000 * float(np.mean(self._spent[what])) for what in self._spent)
+        report, start = (1000 * sum(times) / max(1, len(times)) for times in self._spent.values())
         load = (time.process_time() - self._cpu) / (self._workers.seconds - self._began)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
@@ -248,8 +252,9 @@ def simulate(workers: int, trials: int) -> None:
         mock.patch.object(tune, "run_jobs", pool.run),
     ):
         rltune.Search(
-            "ppo", "CartPole-v1", trials=trials, name="simulated", storage_path=folder, **OPTIONS
-        ).run()
+            "ppo", "CartPole-v1", trials=trials, evaluations=SECONDS, name="simulated",
+            storage_path=folder, **OPTIONS,
+        ).run()  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
+from rltune.agents.envs.suite import is_suite
 from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
+from rltune.execution.beside import Beside
 from rltune.execution.checkpoints import Checkpoint, file_of_run
 from rltune.execution.idle_time import IdleTime
 from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
@@ -52,7 +54,10 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     checkpoint is: another job may have trained it.
     """
 
+    # These live as long as the process, which one job after the other uses.
     idle: IdleTime | None = None
+    beside: Beside | None = None
+    saving_to = ""  # the last checkpoint that was written beside the training
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the agent of the task, or load it from its checkpoint."""
@@ -65,6 +70,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.agent: Trainer | None = None
         self.state = _JobState()
         self.save_timer, self.saved_steps = SaveTimer(), 0
+        self.beside = self.beside or Beside(lambda seconds: self.save_timer.took(seconds))
         self.may_end = False
         self.is_over = False
         _leave_word(self.task, "")  # that of a worker which was killed
@@ -84,6 +90,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     def cleanup(self) -> None:
         """Save and close; Tune calls this when the actor ends."""
         self._leave()
+        if self.beside is not None:
+            self.beside.wait()
 
     def step(self) -> dict[str, Any]:
         """Run one iteration; an error that only the user can mend is reported instead of raised."""
@@ -122,7 +130,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         ends = result.finished or result.out_of_time or self.may_end
         self.is_over = result.finished
         if ends or self.save_timer.is_due:
-            self._save()
+            # What ends a job is told when its checkpoint is there: others go on from it.
+            self._save(beside=not ends)
         return result
 
     def _make_agent(self) -> Trainer:
@@ -130,6 +139,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         from rltune.backends.registry import make_trainer
 
         task = self.task
+        if self.beside is not None and self.saving_to == task["checkpoint"]:
+            self.beside.wait()
         file = self.checkpoint.fetch()
         if file is not None:
             return self._load_agent(file)
@@ -211,14 +222,20 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             out_of_time=out_of_time,
         )
 
-    def _save(self) -> None:
+    def _save(self, beside: bool) -> None:
+        """Save the agent; the disk is waited for now, or beside what comes next."""
         assert self.agent is not None
+        assert self.beside is not None
         # Only a job that goes on from it needs the replay memory, which may be a gigabyte.
         keeps = self.task["save_replay_buffer"] or not self.agent.replays
         assert self.idle is not None
         with self.save_timer.saving(), self.idle.counting("save"):
             self.agent.extra = dict(vars(self.state))
-            self.checkpoint.save(self.agent, memory=keeps and not self.is_over)
+            self.beside.wait()
+            beside = beside and not is_suite(self.task["env"])  # it reads its members' files
+            self.saving_to = self.task["checkpoint"] if beside else ""
+            memory = keeps and not self.is_over
+            self.checkpoint.save(self.agent, memory=memory, beside=self.beside if beside else None)
         self.saved_steps = self.agent.env_steps
 
     def _leave(self) -> None:
@@ -226,7 +243,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         if self.agent is None:
             return
         if self.agent.env_steps > self.saved_steps and self.state.last is not None:
-            self._save()
+            self._save(beside=True)
         self.agent.close()
         self.agent = None
 

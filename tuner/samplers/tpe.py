@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from rltune.agents.errors import UserError
 from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
-from rltune.samplers.views import BEST_TPE_TRIALS, MAX_TPE_TRIALS, for_tpe
+from rltune.samplers.views import for_tpe, tpe_needs
 
 
 class TPE(OptunaSampler):
@@ -42,7 +42,7 @@ class TPE(OptunaSampler):
     @property
     def needs(self) -> tuple[int, int] | None:  # type: ignore[override]
         """The trials that `for_tpe` keeps; of several objectives, the best are a matter of all."""
-        return (BEST_TPE_TRIALS, MAX_TPE_TRIALS) if len(self.directions) == 1 else None
+        return tpe_needs() if len(self.directions) == 1 else None
 
     def make(self, seed: int) -> BaseSampler:
         """Return Optuna's sampler for the draws of one trial."""

@@ -26,7 +26,6 @@ from rltune.study.reasons import BLAMED, BY_HAND, kind
 from rltune.study.records import merit
 
 MAX_TPE_TRIALS = 500  # the best and the latest ones: more take longer and teach little
-BEST_TPE_TRIALS = MAX_TPE_TRIALS // 10  # of the good ones TPE takes 25 at most
 _SHARED = "study:"  # prefix of what a sampler wrote for the whole study, kept with the trial
 _LIARS = ("tpe:relative_params", "gp:relative_params")  # the parameters again, of no use here
 
@@ -120,7 +119,12 @@ def for_tpe(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[Fro
             seen.append(changed(trial, state=TrialState.PRUNED, intermediate_values={}))
         elif trial.state == TrialState.RUNNING or is_evidence(trial):
             seen.append(trial)
-    return best_and_latest(seen, BEST_TPE_TRIALS, MAX_TPE_TRIALS, minimize)
+    return best_and_latest(seen, *tpe_needs(), minimize)
+
+
+def tpe_needs() -> tuple[int, int]:
+    """Return how many of the best trials TPE sees (it takes 25 good ones at most), and of all."""
+    return MAX_TPE_TRIALS // 10, MAX_TPE_TRIALS
 
 
 def for_complete(
