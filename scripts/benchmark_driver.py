@@ -4,13 +4,14 @@
     python scripts/benchmark_driver.py --scale   # 2,000 trials: does the overhead grow?
     python scripts/benchmark_driver.py --against-tune   # and 50 trivial trials of plain Ray Tune
     python scripts/benchmark_driver.py --simulate 500   # so many workers, by computation
+    python scripts/benchmark_driver.py --proposals      # with up to 10,000 trials
 
 The trials of the first three train nothing (tests/tuner/toy.py), so the time is that of Ray Tune,
 the study and the history. Ray is started before the clock.
 
 The simulation is a search without Ray: the driver, the study, TPE, ASHA and the history are those
 of a search, workers and their results are computed. Each worker reports once a second by the clock
-of the simulation. What the driver takes for a second of it has to be less than a second.
+of the simulation. The driver keeps up if it takes less than a second for a second of it.
 """
 
 from __future__ import annotations
@@ -31,18 +32,20 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
+from optuna.trial import FrozenTrial, create_trial
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rltune.execution.messages import Result, Task
 
 TOYS = Path(__file__).resolve().parent.parent / "tests" / "tuner"
 # Two dimensions: with one, thousands of trials would soon have tried every good value.
 SPACE = {"space": {"quality": {"uniform": [0.0, 1.0]}, "at": {"int": [1, 1000]}}}
 OPTIONS = {"wandb": "off", "report": False, "screen": "none", "tournament": False}
-SECONDS = 60  # of a simulated trial that runs its whole budget
-BLOCK = int(
-    os.environ.get("BLOCK", "1000")
-)  # trials of the simulation that a line of its table is about
+WHOLE = 300  # reports of a simulated trial that runs its whole budget
+ROW = 15  # seconds of the simulation that a row of its table is about
+PROPOSALS = (500, 2000, 10_000)  # trials in the study; TPE looks at 500 of them
 
 
 def main() -> None:
@@ -50,13 +53,16 @@ def main() -> None:
     parser.add_argument("--scale", action="store_true", help="run 2,000 trials instead")
     parser.add_argument("--against-tune", action="store_true", help="plain Ray Tune as well")
     parser.add_argument("--simulate", type=int, metavar="WORKERS", help="simulate so many workers")
-    parser.add_argument("--trials", type=int, default=10_000, help="of the simulation")
+    parser.add_argument("--seconds", type=int, default=90, help="of the simulation")
+    parser.add_argument("--proposals", action="store_true", help="time proposals instead")
     args = parser.parse_args()
     names = ("rltune", "ray", "optuna")
     print(f"{time.strftime('%Y-%m-%d')}; " + ", ".join(f"{n} {version(n)}" for n in names))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
-    if args.simulate:
-        simulate(args.simulate, args.trials)
+    if args.proposals:
+        propose()
+    elif args.simulate:
+        simulate(args.simulate, args.seconds)
     else:
         trivial(args.scale, args.against_tune)
 
@@ -141,37 +147,39 @@ def plain_tune(trials: int) -> float:
 class Workers:
     """Workers of a simulated search, in place of `rltune.execution.tune.run_jobs`."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, until: float) -> None:
         self.number = number
+        self.until = until
         self.seconds = 0.0  # of the simulation
         self.rng = np.random.default_rng(0)
 
     def run(self, source: Any, *args: Any, **options: Any) -> None:
-        """Run the source's jobs to their end, as Tune does."""
+        """Run the source's jobs as Tune does, for so many seconds."""
         reports: list[tuple[float, str]] = []  # when each job reports next
         jobs: dict[str, tuple[Task, int]] = {}
-        block = Block(self)
+        table = Table(self)
         while not source.should_stop():
-            while not source.exhausted():
-                with block.measured("starts"):
-                    task = source.next_job()
-                if task is None:
-                    break
+            with table.measured("a start"):
+                task = source.next_job()
+            if task is not None:
                 source.on_start(task["job"])
                 jobs[task["job"]] = task, 0
-                heapq.heappush(reports, (self.seconds + self.rng.uniform(0.8, 1.2), task["job"]))
-            if not reports:
-                return
+                # The first ones start one after the other, and so they go on.
+                spread = self.rng.uniform(0, 60 if len(jobs) < self.number else 1)
+                heapq.heappush(reports, (self.seconds + spread, task["job"]))
+                continue
             self.seconds, name = heapq.heappop(reports)
+            if self.seconds > self.until:
+                source.request_stop()
+                continue
+            table.tick()
             task, done = jobs.pop(name)
             result = self._result(task, done)
-            with block.measured("reports"):
+            with table.measured("a report"):
                 ends = source.on_result(name, result)
-            if ends:
-                block.ended()
-                continue
-            jobs[name] = task, done + 1
-            heapq.heappush(reports, (self.seconds + self.rng.uniform(0.8, 1.2), name))
+            if not ends:
+                jobs[name] = task, done + 1
+                heapq.heappush(reports, (self.seconds + self.rng.uniform(0.8, 1.2), name))
 
     def _result(self, task: Task, done: int) -> Result:
         """Return the result of a job's next second: the nearer its learning rate, the better."""
@@ -199,51 +207,53 @@ class Workers:
         return Result(done + 1, row, episodes, score, score, finished=is_last)
 
 
-class Block:
-    """CPU time of the driver for a block of trials; prints it as a row of a table."""
+class Table:
+    """CPU time of the driver, a row for every few seconds of the simulation."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._trials = 0
-        self._begin()
-        print("| trials | a report | a start | a second of the simulation | memory |")
-        print("|---|---|---|---|---|", flush=True)
-
-    def _begin(self) -> None:
-        self._began, self._cpu = self._workers.seconds, time.process_time()
-        self._spent: dict[str, list[float]] = {"reports": [], "starts": []}
+        self._due = 0.0
+        self._times: dict[str, list[float]] = {}
+        self._began = time.process_time()
+        print("| second | reports | starts | a report | a start | CPU a second | memory |")
+        print("|---|---|---|---|---|---|---|", flush=True)
 
     @contextlib.contextmanager
-    def measured(self, what: str) -> Any:
-        """Measure a call."""
+    def measured(self, what: str) -> Iterator[None]:
+        """Measure a call; what is done while nothing starts belongs to the starts."""
         started = time.process_time()
         yield
-        self._spent[what].append(time.process_time() - started)
+        self._times.setdefault(what, []).append(time.process_time() - started)
 
-    def ended(self) -> None:
-        """Count a trial that has ended."""
-        self._trials += 1
-        if self._trials % BLOCK:
+    def tick(self) -> None:
+        """Print a row when it is time, of what was measured since the last one."""
+        if self._workers.seconds < self._due:
             return
-        report, start = (1000 * sum(times) / max(1, len(times)) for times in self._spent.values())
-        load = (time.process_time() - self._cpu) / (self._workers.seconds - self._began)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"| {self._trials:,} | {report:.2f} ms | {start:.2f} ms | {load:.2f} s of CPU "
-            f"| {peak:.0f} MiB |",
-            flush=True,
-        )
-        self._begin()
+        if self._due:
+            reports, starts = self._times["a report"], self._times["a start"]
+            started = len(starts) - len(reports)
+            load = (time.process_time() - self._began) / ROW
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(
+                f"| {self._due:.0f} | {len(reports):,} | {started:,} "
+                f"| {1000 * sum(reports) / len(reports):.2f} ms "
+                f"| {1000 * sum(starts) / max(1, started):.1f} ms "
+                f"| {load:.2f} s | {peak:.0f} MiB |",
+                flush=True,
+            )
+        self._due += ROW
+        self._times.clear()
+        self._began = time.process_time()
 
 
-def simulate(workers: int, trials: int) -> None:
+def simulate(workers: int, seconds: int) -> None:
     """Run a search on computed workers."""
     import rltune
     from rltune.cluster import session
     from rltune.cluster.capacity import Room
     from rltune.execution import tune
 
-    pool = Workers(workers)
+    pool = Workers(workers, seconds)
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(session, "ray_session", return_value=contextlib.nullcontext()),
@@ -252,9 +262,41 @@ def simulate(workers: int, trials: int) -> None:
         mock.patch.object(tune, "run_jobs", pool.run),
     ):
         rltune.Search(
-            "ppo", "CartPole-v1", trials=trials, evaluations=SECONDS, name="simulated",
+            "ppo", "CartPole-v1", trials=100_000, evaluations=WHOLE, name="simulated",
             storage_path=folder, **OPTIONS,
         ).run()  # fmt: skip
+
+
+def propose() -> None:
+    """Time TPE's proposals with more and more trials in the study, all of them ended."""
+    from rltune.agents.config import config_hash
+    from rltune.samplers.proposer import Proposer
+    from rltune.space.space import Space
+    from rltune.study.optuna_log import silent_log
+
+    root = Path(__file__).resolve().parent.parent
+    space = Space.load(root / "search_spaces" / "ppo.yaml")
+    proposer, rng = Proposer(space, "tpe", {}, 0, "maximize"), np.random.default_rng(0)
+    trials: list[FrozenTrial] = []
+    with silent_log():
+        for most in PROPOSALS:
+            while len(trials) < most:
+                values = space.sample(rng)
+                parameters, distributions = proposer.as_parameters(values)
+                config = space.resolve(values)
+                about = {"configuration": config, "hash": config_hash(config), "origin": "sampler"}
+                trial = create_trial(
+                    params=parameters, distributions=distributions, user_attrs=about,
+                    value=float(rng.normal()),
+                )  # fmt: skip
+                trial.number = len(trials)
+                trials.append(trial)
+            times = []
+            for _ in range(11):
+                started = time.process_time()
+                proposer.propose(trials)
+                times.append(time.process_time() - started)
+            print(f"{most:,} trials: a proposal takes {1000 * np.median(times):.0f} ms of CPU")
 
 
 if __name__ == "__main__":
