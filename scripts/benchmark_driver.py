@@ -164,8 +164,8 @@ class Workers:
             if task is not None:
                 source.on_start(task["job"])
                 jobs[task["job"]] = task, 0
-                # The first ones start one after the other, and so they go on.
-                spread = self.rng.uniform(0, 60 if len(jobs) < self.number else 1)
+                # The first ones start one after the other.
+                spread = self.rng.uniform(0, ROW if len(jobs) < self.number else 1)
                 heapq.heappush(reports, (self.seconds + spread, task["job"]))
                 continue
             self.seconds, name = heapq.heappop(reports)
