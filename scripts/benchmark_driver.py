@@ -163,6 +163,7 @@ class Workers:
                 task = source.next_job()
             if task is not None:
                 source.on_start(task["job"])
+                table.started()
                 jobs[task["job"]] = task, 0
                 # The first ones start one after the other.
                 spread = self.rng.uniform(0, ROW if len(jobs) < self.number else 1)
@@ -173,6 +174,8 @@ class Workers:
                 source.request_stop()
                 continue
             table.tick()
+            with table.measured("a start"):
+                source.use_the_time()
             task, done = jobs.pop(name)
             result = self._result(task, done)
             with table.measured("a report"):
@@ -214,6 +217,7 @@ class Table:
         self._workers = workers
         self._due = 0.0
         self._times: dict[str, list[float]] = {}
+        self._started = 0
         self._began = time.process_time()
         print("| second | reports | starts | a report | a start | CPU a second | memory |")
         print("|---|---|---|---|---|---|---|", flush=True)
@@ -225,13 +229,17 @@ class Table:
         yield
         self._times.setdefault(what, []).append(time.process_time() - started)
 
+    def started(self) -> None:
+        """Count a job."""
+        self._started += 1
+
     def tick(self) -> None:
         """Print a row when it is time, of what was measured since the last one."""
         if self._workers.seconds < self._due:
             return
         if self._due:
             reports, starts = self._times["a report"], self._times["a start"]
-            started = len(starts) - len(reports)
+            started = self._started
             load = (time.process_time() - self._began) / ROW
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(
@@ -243,6 +251,7 @@ class Table:
             )
         self._due += ROW
         self._times.clear()
+        self._started = 0
         self._began = time.process_time()
 
 

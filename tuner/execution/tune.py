@@ -44,6 +44,9 @@ class JobSource(Protocol):
     def should_stop(self) -> bool:
         """Whether everything has to stop now, running jobs included."""
 
+    def use_the_time(self) -> None:
+        """Do what can wait; called after everything that came of workers."""
+
     def on_start(self, job: str) -> None:
         """A worker begins, or begins again, with the job."""
 
@@ -297,7 +300,10 @@ def _make_stopper(here: _Here) -> Any:
         def stop_all(self) -> bool:
             here.hear_of_silence()
             here.kill_the_hanging()
-            return bool(here.call("should_stop", failing=True))
+            if here.call("should_stop", failing=True):
+                return True
+            here.call("use_the_time")
+            return False
 
     return SourceStopper()
 

@@ -70,7 +70,6 @@ class Driver:
     def next_job(self) -> Task | None:
         """Return the next job, or None when there is nothing to start right now."""
         if len(self.running.jobs) >= self.parts.progress.slots:
-            self._use_the_time()
             return None
         job = self._next_of_search()
         if job is None and self.ending.tournament_may_run():
@@ -83,11 +82,15 @@ class Driver:
         self.parts.recorder.job_started(job, done, self.prices.seconds(job.task["config"]))
         return job.task
 
-    def _use_the_time(self) -> None:
-        """Do what can wait, now that every worker has a job."""
+    def use_the_time(self) -> None:
+        """Do what can wait, unless a worker waits for a job."""
+        jobs, slots = self.running.jobs.values(), self.parts.progress.slots
+        all_busy = len(jobs) >= slots and all(job.silence is not None for job in jobs)
+        if not (all_busy or self.exhausted()):
+            return
         self.parts.recorder.tidy()
         # With one worker every proposal knows all results; those of several miss some anyway.
-        if self.parts.progress.slots > 1 and self.ending.more_trials():
+        if all_busy and slots > 1 and self.ending.more_trials():
             self.parts.study.ask_ahead()
 
     def _next_of_search(self) -> RunningJob | None:
@@ -159,8 +162,6 @@ class Driver:
             raise StorageError(f"{self.parts.run.path} is gone.")
         self.between_writes()
         self.obey()
-        if self.exhausted():
-            self.parts.recorder.tidy()
         return self.ending.is_now()
 
     # What came of it
