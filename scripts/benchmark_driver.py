@@ -245,7 +245,7 @@ class Table:
             print(
                 f"| {self._due:.0f} | {len(reports):,} | {started:,} "
                 f"| {1000 * sum(reports) / len(reports):.2f} ms "
-                f"| {1000 * sum(starts) / max(1, started):.1f} ms "
+                f"| {f'{1000 * sum(starts) / started:.1f} ms' if started else '-'} "
                 f"| {load:.2f} s | {peak:.0f} MiB |",
                 flush=True,
             )

@@ -84,14 +84,15 @@ class Driver:
 
     def use_the_time(self) -> None:
         """Do what can wait, unless a worker waits for a job."""
-        jobs, slots = self.running.jobs.values(), self.parts.progress.slots
-        all_busy = len(jobs) >= slots and all(job.silence is not None for job in jobs)
-        if not (all_busy or self.exhausted()):
+        jobs, slots, study = self.running.jobs, self.parts.progress.slots, self.parts.study
+        if len(jobs) < slots and not self.exhausted():
             return
         self.parts.recorder.tidy()
         # With one worker every proposal knows all results; those of several miss some anyway.
-        if all_busy and slots > 1 and self.ending.more_trials():
-            self.parts.study.ask_ahead()
+        if not 1 < slots <= len(jobs) or study.is_ahead or not self.ending.more_trials():
+            return
+        if all(job.silence is not None for job in jobs.values()):  # every worker has begun
+            study.ask_ahead()
 
     def _next_of_search(self) -> RunningJob | None:
         training = self._next_training()

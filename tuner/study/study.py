@@ -165,11 +165,14 @@ class SearchStudy:
         place it takes. So it would be with one more worker. When two have ended since, it is
         dropped. It is nowhere in the study before it is taken.
         """
-        ended = len(self._ended)
-        if self._waiting or self._ahead_since == ended:
-            return
-        self._ahead_since = ended
-        self._ahead = self._proposer.propose(self._database.trials)
+        if not self.is_ahead:
+            self._ahead_since = len(self._ended)
+            self._ahead = self._proposer.propose(self._database.trials)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is known, as far as it can be, what the next trial is."""
+        return bool(self._waiting) or self._ahead_since == len(self._ended)
 
     def _taken_ahead(self, accept: Callable[[dict[str, Any]], bool] | None) -> Proposal | None:
         ahead, self._ahead = self._ahead, None
