@@ -6,7 +6,7 @@ import os
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,22 @@ VERSION = 1
 HEAD = {"version": int, "agent": str, "env": str, "extra": dict}
 
 
+_flush_by: list[Callable[[Callable[[], None]], None]] = []  # the last one counts
+
+
+@contextmanager
+def flushed_by(run: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Hand the slow half of `write` to ``run`` meanwhile: to wait for the disk, and to rename.
+
+    Until that is done, a reader sees the old file. It may raise what `write` raises.
+    """
+    _flush_by.append(run)
+    try:
+        yield
+    finally:
+        _flush_by.pop()
+
+
 def write(path: str | Path, state: dict[str, Any]) -> None:
     """Write ``state`` to ``path``: a reader sees the old file or the new one, never a part.
 
@@ -29,7 +45,7 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
         StorageError: the folder can't be written to, or the disk is full.
     """
     path = Path(path)
-    try:
+    with _storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # A writer that was killed is told by its process (`rltune.common.files`).
         ending = f".{os.getpid()}.tmp"
@@ -37,12 +53,34 @@ def write(path: str | Path, state: dict[str, Any]) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 torch.save({"format": FORMAT, "version": VERSION, **state}, file)
-                file.flush()
-                os.fsync(file.fileno())
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    if _flush_by:
+        _flush_by[-1](lambda: _flush(temporary, path))
+    else:
+        _flush(temporary, path)
+
+
+def _flush(temporary: str, path: Path) -> None:
+    """Wait until the disk has the file, then put it in place."""
+    with _storage_errors(path):
+        try:
+            handle = os.open(temporary, os.O_RDWR)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise storage_error(error, path) from error
     except RuntimeError as error:  # PyTorch hides the system's error behind one of its own

@@ -20,6 +20,10 @@ class SaveTimer:
         """Whether saving now keeps to `CHECKPOINT_SHARE` of the time."""
         return time.monotonic() - self._saved_at > self._cost / CHECKPOINT_SHARE
 
+    def took(self, seconds: float) -> None:
+        """Take the time that the last saving took beside the training."""
+        self._cost += seconds
+
     @contextmanager
     def saving(self) -> Iterator[None]:
         """Measure the saving of a checkpoint."""

@@ -16,6 +16,7 @@ from rltune.common.files import atomic_write
 
 if TYPE_CHECKING:
     from rltune.backends.base import Trainer
+    from rltune.execution.beside import Beside
 
 
 class ServerAddress(NamedTuple):
@@ -102,8 +103,13 @@ class Checkpoint:
             return self._path
         return None
 
-    def save(self, agent: Trainer, *, memory: bool = True) -> None:
+    def save(self, agent: Trainer, *, memory: bool = True, beside: Beside | None = None) -> None:
         """Replace it by the agent's state; see `rltune.agents.Agent.save`.
+
+        Args:
+            agent: that is saved
+            memory: whether its memory is
+            beside: waits for the disk; None: the file is there afterwards
 
         Raises:
             SupersededError: another worker has fetched it since.
@@ -113,7 +119,8 @@ class Checkpoint:
             self._check()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            agent.save(self._path, memory=memory)
+            with _flushing(beside if self._actor is None else None):
+                agent.save(self._path, memory=memory)
         except (OSError, StorageError):
             if self._address is None or self._actor is not None:
                 raise
@@ -148,6 +155,17 @@ class Checkpoint:
         self._name = os.path.relpath(self._path, address.run)
         self._scratch = tempfile.TemporaryDirectory(prefix="rltune-checkpoint-")
         self._path = Path(self._scratch.name) / self._path.name
+
+
+@contextlib.contextmanager
+def _flushing(beside: Beside | None) -> Iterator[None]:
+    from rltune.agents.loop import checkpoint  # late: it loads PyTorch
+
+    if beside is None:
+        yield
+        return
+    with checkpoint.flushed_by(beside.run):
+        yield
 
 
 @contextlib.contextmanager

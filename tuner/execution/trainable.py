@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
+from rltune.agents.envs.suite import is_suite
 from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
+from rltune.execution.beside import Beside
 from rltune.execution.checkpoints import Checkpoint, file_of_run
+from rltune.execution.idle_time import IdleTime
 from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result
 from rltune.objectives.episodes import LEAST, EvaluationPlan, is_too_low
 from rltune.objectives.metrics import metric_of, objective_of
@@ -57,8 +60,14 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     checkpoint is: another job may have trained it.
     """
 
+    # These live as long as the process, which one job after the other uses.
+    idle: IdleTime | None = None
+    beside: Beside | None = None
+    saving_to = ""  # the last checkpoint that was written beside the training
+
     def setup(self, config: dict[str, Any]) -> None:
         """Build the agent of the task, or load it from its checkpoint."""
+        self.idle = self.idle or IdleTime()
         self.task: Task = config[TASK]
         if self.task["import_path"] not in sys.path:
             sys.path.insert(0, self.task["import_path"])
@@ -67,6 +76,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.agent: Trainer | None = None
         self.state = _JobState()
         self.save_timer, self.saved_steps = SaveTimer(), 0
+        self.beside = self.beside or Beside(lambda seconds: self.save_timer.took(seconds))
         self.may_end = False
         self.is_over = False
         _leave_word(self.task, "")  # that of a worker which was killed
@@ -86,6 +96,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
     def cleanup(self) -> None:
         """Save and close; Tune calls this when the actor ends."""
         self._leave()
+        if self.beside is not None:
+            self.beside.wait()
 
     def step(self) -> dict[str, Any]:
         """Run one iteration; an error that only the user can mend is reported instead of raised."""
@@ -104,8 +116,10 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
     def _next(self) -> Result:
         """Return the next result, or the last one before a restart once more."""
+        assert self.idle is not None
         if self.agent is None:
-            self.agent = self._make_agent()
+            with self.idle.counting("make"):
+                self.agent = self._make_agent()
             known = bisect.bisect_right(self.task["points"], self.task["since"])
             if self.state.last is not None and self.state.last["iteration"] > known:
                 return Result(**{**self.state.last, "restored": True, "out_of_time": False})
@@ -122,7 +136,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         ends = result.finished or result.out_of_time or self.may_end
         self.is_over = result.finished
         if ends or self.save_timer.is_due:
-            self._save()
+            # What ends a job is told when its checkpoint is there: others go on from it.
+            self._save(beside=not ends)
         return result
 
     def _make_agent(self) -> Trainer:
@@ -130,6 +145,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         from rltune.backends.registry import make_trainer
 
         task = self.task
+        if self.beside is not None and self.saving_to == task["checkpoint"]:
+            self.beside.wait()
         file = self.checkpoint.fetch()
         if file is not None:
             return self._load_agent(file)
@@ -168,7 +185,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             raise
 
     def _iterate(self, agent: Trainer) -> Result:
-        task, state = self.task, self.state
+        assert self.idle is not None
+        task, state, idle = self.task, self.state, self.idle.columns()
         started, cpu_started = time.perf_counter(), time.process_time()
         before = agent.env_steps
         aim = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
@@ -184,12 +202,13 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
             evaluation = self._evaluate(agent, passed, chunk, finished)
+        self.idle.trained()
         state.seconds += time.perf_counter() - started
         state.cpu_seconds += time.process_time() - cpu_started
         # An iteration that the deadline cut short keeps its number when it is completed later.
         iteration = index + 1
         times = {"time": state.seconds, "cpu_time": state.cpu_seconds}
-        row = chunk.row(iteration, before, **times, **memory_shares())
+        row = chunk.row(iteration, before, **times, **memory_shares(), **idle)
         # Actions that are NaN may show in the evaluation before they show in the updates.
         diverged = chunk.diverged or agent.diverged
         if evaluation is not None and not diverged:
@@ -238,13 +257,20 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         state.eval_length = sum(evaluation.lengths) / len(evaluation.lengths)
         return evaluation
 
-    def _save(self) -> None:
+    def _save(self, beside: bool) -> None:
+        """Save the agent; the disk is waited for now, or beside what comes next."""
         assert self.agent is not None
+        assert self.beside is not None
         # Only a job that goes on from it needs the replay memory, which may be a gigabyte.
         keeps = self.task["save_replay_buffer"] or not self.agent.replays
-        with self.save_timer.saving():
+        assert self.idle is not None
+        with self.save_timer.saving(), self.idle.counting("save"):
             self.agent.extra = dict(vars(self.state))
-            self.checkpoint.save(self.agent, memory=keeps and not self.is_over)
+            self.beside.wait()
+            beside = beside and not is_suite(self.task["env"])  # it reads its members' files
+            self.saving_to = self.task["checkpoint"] if beside else ""
+            memory = keeps and not self.is_over
+            self.checkpoint.save(self.agent, memory=memory, beside=self.beside if beside else None)
         self.saved_steps = self.agent.env_steps
 
     def _leave(self) -> None:
@@ -252,7 +278,7 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         if self.agent is None:
             return
         if self.agent.env_steps > self.saved_steps and self.state.last is not None:
-            self._save()
+            self._save(beside=True)
         self.agent.close()
         self.agent = None
 

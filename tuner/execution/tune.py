@@ -44,6 +44,9 @@ class JobSource(Protocol):
     def should_stop(self) -> bool:
         """Whether everything has to stop now, running jobs included."""
 
+    def use_the_time(self) -> None:
+        """Do what can wait; called after everything that came of workers."""
+
     def on_start(self, job: str) -> None:
         """A worker begins, or begins again, with the job."""
 
@@ -216,11 +219,15 @@ class _Here:
         if time.monotonic() < self.listens:
             return
         self.listens = time.monotonic() + LISTEN_EVERY
+        left: set[bytes] = set()
+        with contextlib.suppress(Exception):  # what has become of the cluster is told elsewhere
+            left.update(internal_kv._internal_kv_list(b"", namespace=SILENCE))
         for job, trial in self.trials.items():
             key = trial.config[TASK]["checkpoint"].encode()
             word = b""
-            with contextlib.suppress(Exception):  # what has become of the cluster is told elsewhere
-                word = internal_kv._internal_kv_get(key, namespace=SILENCE) or b""
+            with contextlib.suppress(Exception):
+                if key in left:
+                    word = internal_kv._internal_kv_get(key, namespace=SILENCE) or b""
             if (method := word.decode()) != self.silent.get(job, ""):
                 self.silent[job] = method
                 self.call("on_silence", job, method)
@@ -293,7 +300,10 @@ def _make_stopper(here: _Here) -> Any:
         def stop_all(self) -> bool:
             here.hear_of_silence()
             here.kill_the_hanging()
-            return bool(here.call("should_stop", failing=True))
+            if here.call("should_stop", failing=True):
+                return True
+            here.call("use_the_time")
+            return False
 
     return SourceStopper()
 

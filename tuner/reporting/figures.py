@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rltune.analysis.idle import idle_shares
 from rltune.analysis.summary import Summary
 from rltune.common.formats import count, duration, plural, score
 from rltune.reporting.charts import (
@@ -160,9 +161,24 @@ def timeline(summary: Summary) -> Chart | None:
     whole = max(end for _, end, *_ in spans) - start
     says = f"{plural(len(spans), 'training')} side by side in {plural(len(free), 'place')}, which "
     says += f"were busy for {100 * busy / max(1e-9, whole * len(free)):.0f} % of the time."
+    says += _idle_says(summary)
     names = {place: str(place) for place in range(1, len(free) + 1)}
     panel = Panel("minutes", "place", series, y_ticks=names)
     return Chart("timeline", "What ran when", says, [panel], height=min(500, 140 + 26 * len(free)))
+
+
+def _idle_says(summary: Summary) -> str:
+    idle = idle_shares(summary.history)
+    if idle is None:
+        return ""
+    shares = {
+        "waiting for an answer or the next trial": idle.waiting,
+        "making agents": idle.making,
+        "saving checkpoints": idle.saving,
+    }
+    parts = [f"{100 * share:.1f} % {what}" for what, share in shares.items()]
+    says = f" From its first row on, a worker did not train for {100 * idle.whole:.1f} % of its "
+    return f"{says}time: {', '.join(parts)}."
 
 
 # ------------------------------------------------------------------------------------ the finalists

@@ -51,6 +51,8 @@ HISTORY_COLUMNS: dict[str, type] = {  # all others are metrics: floats
     **{"env_steps_per_second": float, "attempt": int},
     **{"memory": float, "memory_in_use": float},  # parts of the node's, in a search
     **{"node": str, "engine": str},  # on which the row was made, and by what
+    # Before the row its worker did not train: for how long, and what part of it was for what.
+    **{"idle_seconds": float, "save_seconds": float, "make_seconds": float},
 }
 EPISODE_COLUMNS: dict[str, type] = {
     **{"trial": int, "seed": int, "role": str, "iteration": int, "env_steps": int},
@@ -65,8 +67,14 @@ MERGE, LARGEST = 16, 256  # so many parts of equal width become one, up to this 
 class HistoryWriter:
     """The one writer of a run's histories; it goes on where a killed writer stopped."""
 
-    def __init__(self, run: str | os.PathLike[str]) -> None:
-        """Open the histories of the run directory ``run``; StorageError if it is not writable."""
+    def __init__(self, run: str | os.PathLike[str], tidies: bool = True) -> None:
+        """Open the histories of a run directory; StorageError if it is not writable.
+
+        Args:
+            run: the run directory
+            tidies: whether `append` makes parts; else `tidy` does, to be called when there is time
+        """
+        self._tidies = tidies
         self._folders = (Path(run) / "history", Path(run) / "episodes")
         try:
             for folder in self._folders:
@@ -119,6 +127,13 @@ class HistoryWriter:
         }
         self._write_line(line)
         self._last[key] = iteration
+        if self._tidies:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Make parts of the journal's rows when it is full, or old; each row is safe before."""
+        if self._journal is None:
+            return
         full = len(self._pending) >= JOURNAL_ROWS
         if full or time.monotonic() - self._opened >= JOURNAL_SECONDS:
             with contextlib.suppress(StorageError):  # the journal has it; the next append retries

@@ -81,11 +81,16 @@ class TrialsTable:
         self._path, self._goals = path, goals
         self._due = 0.0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it has not been written for a while."""
+        return time.monotonic() >= self._due
+
     def write(self, trials: Callable[[], list[TrialRecord]], force: bool = False) -> None:
         """Write the table of the trials; only now and then unless forced."""
-        started = time.monotonic()
-        if not force and started < self._due:
+        if not (force or self.is_due):
             return
+        started = time.monotonic()
         records = trials()
         rows = [trial_row(record) for record in records]
         if self._goals:

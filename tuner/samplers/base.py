@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import UserError, unknown
 from rltune.samplers.parameters import Parameters
 
@@ -81,6 +81,7 @@ class Sampler(ABC):
         for_several: whether it knows several objectives
         learns: whether trials have a say in what it draws
         learns_from_earlier: whether a warm start shows it the trials of earlier searches
+        needs: how many of the best trials it learns from, and how many of the latest; None: all
         is_exhaustive: whether it goes through the space once. It draws nothing twice then, not
             even what was refused, and no other configuration is tried in its stead.
 
@@ -100,6 +101,7 @@ class Sampler(ABC):
     learns: ClassVar[bool] = True
     learns_from_earlier: ClassVar[bool] = False
     is_exhaustive: ClassVar[bool] = False
+    needs: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -133,6 +135,12 @@ class Sampler(ABC):
                 raise unknown(f"option of sampler {cls.name!r}", name, filled)
             filled[name] = cls.options[name].checked(cls.name, name, value)
         return filled
+
+    def merit(self, trial: FrozenTrial) -> float | None:
+        """Return how good an ended trial is, the greater the better; None: never of the best."""
+        if trial.state != TrialState.COMPLETE or trial.value is None:
+            return None
+        return -trial.value if self.minimize[0] else trial.value
 
     def describe(self) -> str:
         """Say in one sentence what it does in this space, and what it leaves to chance."""

@@ -52,6 +52,7 @@ class CostAware(Sampler):
         "max_cost_exponent": SamplerOption(1.0),
     }
     learns_from_earlier = True
+    needs = (MAX_TRIALS // 2, max(MAX_TRIALS, COST_TRIALS))
 
     def __init__(
         self,
@@ -89,6 +90,10 @@ class CostAware(Sampler):
         improvement = self._improvement(evidence, running, [parameters for _, parameters in drawn])
         score = np.log(improvement) - rng.uniform(0, self.values["max_cost_exponent"]) * prices
         yield from (Draw(drawn[i][0], self.name, {}) for i in np.argsort(-score))
+
+    def merit(self, trial: FrozenTrial) -> float | None:
+        """Return the value of a trial that tells something, whatever its budget was."""
+        return None if is_blamed(trial) or trial.value is None else self._sign * trial.value
 
     # Candidates
 

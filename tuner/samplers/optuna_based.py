@@ -28,6 +28,7 @@ class OptunaSampler(Sampler):
 
     max_draws: ClassVar[int] = 50
     left_kinds: ClassVar[str] = "conditional"
+    _shared: tuple[int, dict[str, Any]] = (0, {})  # of so many trials
 
     @abstractmethod
     def make(self, seed: int) -> BaseSampler:
@@ -60,7 +61,7 @@ class OptunaSampler(Sampler):
         trial = running(number, {}, {})
         with quiet():
             sampler = self.make(seed)
-            view = View(self.view(known), self.directions, shared_attrs(trials))
+            view = View(self.view(known), self.directions, self._shared_attrs(trials))
             joint = self.joint() or self._groups(sampler, view, trial)
         for attempt in range(self.max_draws):
             with quiet():
@@ -69,6 +70,12 @@ class OptunaSampler(Sampler):
                 values = self.parameters.space.suggest(draw)
             yield Draw(values, self.source(relative), view.notes.of_the_trial())
             view.trials_seen.append(running(number + 1 + attempt, *self.parameters.of(values)))
+
+    def _shared_attrs(self, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+        """Return what was written for the whole study; only new trials are read for it."""
+        read, known = self._shared if self._shared[0] <= len(trials) else (0, {})
+        self._shared = len(trials), known | shared_attrs(trials[read:])
+        return dict(self._shared[1])
 
     def source(self, relative: Mapping[str, Any]) -> str:
         """Return the source of a draw: the sampler where it has drawn something together."""

@@ -27,6 +27,7 @@ from rltune.agents.errors import UserError
 from rltune.samplers.base import Draw
 from rltune.samplers.parameters import Parameters
 from rltune.samplers.registry import DEFAULT, for_several, sampler_class
+from rltune.samplers.seen_trials import SeenTrials
 from rltune.samplers.warm_start import PROPOSAL, Earlier, WarmStart
 from rltune.study.records import Proposal, StartConfig
 from rltune.study.study import SearchStudy
@@ -84,6 +85,7 @@ class Proposer:
             known = [[self.as_parameters(values)[0] for values in run.values] for run in earlier]
             distributions = self.parameters.distributions
             self._warm_start = WarmStart(earlier, known, distributions, self.minimize[0])
+        self._seen = SeenTrials(self.sampler, learns_from_all=self._warm_start is not None)
 
     def describe(self) -> str:
         """Say in one sentence what the sampler does in this space, and what it leaves to chance."""
@@ -109,7 +111,8 @@ class Proposer:
             trials: all trials of the study, by number
             accept: whether a proposed configuration may become a trial
         """
-        known = {trial.user_attrs["hash"] for trial in trials}
+        self._seen.update(trials)
+        known = self._seen.hashes
         accept = accept or (lambda config: True)
         draw: Draw | None = None
         refused = 0
@@ -136,18 +139,19 @@ class Proposer:
         Args:
             trials: all trials of the study, by number
         """
+        self._seen.update(trials)
         # What a warm start proposed doesn't count: without trust, the sampler draws as without it.
-        drawn = len(trials)
-        drawn -= sum(trial.user_attrs.get("proposal") == PROPOSAL for trial in trials)
+        drawn = len(trials) - self._seen.from_warm_start
         seed = int(np.random.SeedSequence([self.seed, drawn]).generate_state(1)[0])
         if self._warm_start:
-            for values in self._warm_start.proposals(self.parameters.inside(trials)):
+            for values in self._warm_start.proposals(self._seen.inside()):
                 yield Draw(values, PROPOSAL, {})
         yield from self.sampler.draws(trials, self.known(trials), seed)
 
     def known(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
         """Return the trials to learn from: the study's, after those of a warm start."""
-        inside = self.parameters.inside(trials)
+        self._seen.update(trials)
+        inside = self._seen.inside()
         if self._warm_start and self.sampler.learns_from_earlier:
             return self._warm_start.shown(inside)
         return inside

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from rltune.agents.errors import UserError
 from rltune.samplers.base import SamplerOption
 from rltune.samplers.optuna_based import OptunaSampler
-from rltune.samplers.views import for_tpe
+from rltune.samplers.views import for_tpe, tpe_needs
 
 
 class TPE(OptunaSampler):
@@ -38,6 +38,11 @@ class TPE(OptunaSampler):
                 "sampler 'tpe': group needs multivariate; set both to false, or neither"
             )
         return filled
+
+    @property
+    def needs(self) -> tuple[int, int] | None:  # type: ignore[override]
+        """The trials that `for_tpe` keeps; of several objectives, the best are a matter of all."""
+        return tpe_needs() if len(self.directions) == 1 else None
 
     def make(self, seed: int) -> BaseSampler:
         """Return Optuna's sampler for the draws of one trial."""

@@ -119,8 +119,12 @@ def for_tpe(trials: Sequence[FrozenTrial], minimize: Sequence[bool]) -> list[Fro
             seen.append(changed(trial, state=TrialState.PRUNED, intermediate_values={}))
         elif trial.state == TrialState.RUNNING or is_evidence(trial):
             seen.append(trial)
-    # Of the good ones TPE takes 25 at most: a tenth is enough.
-    return best_and_latest(seen, MAX_TPE_TRIALS // 10, MAX_TPE_TRIALS, minimize)
+    return best_and_latest(seen, *tpe_needs(), minimize)
+
+
+def tpe_needs() -> tuple[int, int]:
+    """Return how many of the best trials TPE sees (it takes 25 good ones at most), and of all."""
+    return MAX_TPE_TRIALS // 10, MAX_TPE_TRIALS
 
 
 def for_complete(

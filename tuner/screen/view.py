@@ -144,7 +144,7 @@ class SearchView:
     def judged(self, number: int, places: Sequence[Place]) -> bool:
         """Take how a trial stands at its rungs; return whether it has come to a new one."""
         with self.lock:
-            mine = [training for training in self.running.values() if training.number == number]
+            mine = [training for (n, _), training in self.running.items() if n == number]
             news = any(place.rung not in training.places for training in mine for place in places)
             for training in mine:
                 # What was decided is told by the first place, when it came to the rung.

@@ -99,7 +99,7 @@ def drive(
         with run.lock(), silent_log(), contextlib.ExitStack() as files:
             study = _open_study(run, spec, space, first)
             files.callback(study.close)
-            history = HistoryWriter(run.path)
+            history = HistoryWriter(run.path, tidies=False)
             files.callback(history.close)
             view = _make_view(run, spec, space, started)
             tick = outlasting.enter_context(mirrored(run.path, run.mirror, view.message))

@@ -82,6 +82,18 @@ class Driver:
         self.parts.recorder.job_started(job, done, self.prices.seconds(job.task["config"]))
         return job.task
 
+    def use_the_time(self) -> None:
+        """Do what can wait, unless a worker waits for a job."""
+        jobs, slots, study = self.running.jobs, self.parts.progress.slots, self.parts.study
+        if len(jobs) < slots and not self.exhausted():
+            return
+        self.parts.recorder.tidy()
+        # With one worker every proposal knows all results; those of several miss some anyway.
+        if not 1 < slots <= len(jobs) or study.is_ahead or not self.ending.more_trials():
+            return
+        if all(job.silence is not None for job in jobs.values()):  # every worker has begun
+            study.ask_ahead()
+
     def _next_of_search(self) -> RunningJob | None:
         training = self._next_training()
         if training is None:
@@ -96,8 +108,14 @@ class Driver:
         """Return the next training of the search: trials that run come before new ones."""
         if self.ending.search_time_is_up():
             return None
-        active = [t for t in self.running.trials.values() if not self.judge.waits(t)]
-        for trial in active:
+        plan, active = self.parts.plan, False
+        for trial in self.running.trials.values():
+            if plan.most == 1 and self.running.is_training(trial.number, plan.first):
+                active = True  # and all that there is to train
+                continue
+            if self.judge.waits(trial):
+                continue
+            active = True
             for seed in trial.seeds.to_train():
                 if not self.running.is_training(trial.number, seed):
                     return trial, seed

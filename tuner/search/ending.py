@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,8 @@ class Ending:
             self.parts.view.message(self._deadlines.advice(tests, self.spec.budget))
 
     def _tests(self) -> TournamentTime | None:
+        if math.isinf(self.deadline) or not self.spec.tournament:
+            return None  # no deadline depends on it, and this is asked all the time
         return self.parts.progress.expected_tests(self.spec.test_seeds)
 
     # Now

@@ -42,6 +42,7 @@ class Judge:
         self.ending = ending
         self.retesting = retesting
         self.noise = SeedNoise()
+        self.points = parts.spec.points  # computed, so once
 
     def restore(self, trials: Iterable[TrialRecord]) -> None:
         """Take over the study's trials, and judge those that were not judged to their end."""
@@ -99,7 +100,7 @@ class Judge:
             return f"diverged: the evaluation gave {result.objective}"
         parts = self.parts
         # The planned point, not the steps really taken: rungs compare like with like.
-        point = parts.spec.points[result.iteration - 1]
+        point = self.points[result.iteration - 1]
         if parts.others.goals:
             try:
                 run.measured[point] = parts.others.measure(result.row)
@@ -181,7 +182,6 @@ class Judge:
         parts.recorder.show_incumbent()
         parts.view.set_rungs(parts.scheduler.table())
         self.retesting.foresee()
-        parts.recorder.write_trials_table()
 
     def end_unfinished(self) -> None:
         """End the unfinished trials, for which there was no time."""

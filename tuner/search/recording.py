@@ -54,6 +54,7 @@ class Recorder:
         self.progress = view.progress
         self.table = TrialsTable(run.trials_path, goals)
         self._told_of_cuts = False  # of evaluations' episodes
+        self._table_is_old = False
 
     def job_started(self, job: RunningJob, env_steps: int, expected: float | None) -> None:
         """Show a job that starts, or goes on from ``env_steps``.
@@ -108,6 +109,7 @@ class Recorder:
         seed = min(runs, default=0)
         self.progress.training_ended(number, seed, state)
         self.view.trial_ended(number, state, reason, value, seed=seed)
+        self._table_is_old = True
         for seed, run in runs.items():
             summary = _summary(state, reason, value, run.seconds, run.env_steps)
             self.tracker.trial_finished(number, summary, seed, "tune")
@@ -124,6 +126,13 @@ class Recorder:
         incumbent = self.study.incumbent()
         if incumbent is not None and incumbent.value is not None:
             self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
+
+    def tidy(self) -> None:
+        """Write what can wait: the table of trials, and the history's rows as parquet."""
+        if self._table_is_old and self.table.is_due:
+            self.write_trials_table()
+            self._table_is_old = False
+        self.history.tidy()
 
     def write_trials_table(self, force: bool = False) -> None:
         """Write trials.parquet from the study; now and then unless forced."""

@@ -16,6 +16,7 @@ from rltune.answer.tournament import (
     write_scores,
 )
 from rltune.planning.deadlines import TOURNAMENT_MARGIN
+from rltune.schedulers.registry import is_population
 from rltune.study.records import is_reference
 
 if TYPE_CHECKING:
@@ -90,8 +91,11 @@ class Retesting:
         return finalists
 
     def _finalists(self) -> list[Finalist]:
-        study = self.parts.study
-        return pick_finalists(study.trials(), self.spec.finalists, study.minimize)
+        study, top = self.parts.study, self.spec.finalists
+        # The front of several objectives, and a member's ancestors, are a matter of all trials.
+        of_all = self.parts.others.goals or is_population(self.spec.scheduler)
+        trials = study.trials() if of_all else study.contenders(top)
+        return pick_finalists(trials, top, study.minimize)
 
     def affordable(self, finalists: list[Finalist]) -> list[Finalist]:
         """Return those that the time left is enough for, on as many test seeds each.
@@ -161,8 +165,7 @@ class Retesting:
         """Foresee how many re-trainings the tournament will have, and how long each takes."""
         if not self.spec.tournament:
             return
-        complete = sum(trial.state == "COMPLETE" for trial in self.parts.study.trials())
-        finalists = self._finalists()
+        complete, finalists = self.parts.study.complete, self._finalists()
         # The best may turn out to be among the references; until there are some, assume not.
         count = len(finalists) + max(0, self.spec.finalists - complete)
         numbers = {finalist.trial for finalist in finalists}

@@ -207,11 +207,13 @@ class Health:
         A trial that has not grown may have got a worker that is large since an earlier one.
         """
         in_use = trial.rows[-1].row.get("memory_in_use", 0.0)
+        if in_use < FULL:
+            return None
         beside = self._on_node_of(trial)
         sizes = [other.rows[-1].row.get("memory", 0.0) for other in beside]
         own = trial.rows[-1].row.get("memory", 0.0)
         grown = own > GROWN * trial.rows[0].row.get("memory", 0.0)
-        if in_use < FULL or own < max(sizes) or sum(sizes) < in_use / 2 or not grown:
+        if own < max(sizes) or sum(sizes) < in_use / 2 or not grown:
             return None
         return f"the worker took {own:.0%} of a machine that was {in_use:.0%} full,"
 

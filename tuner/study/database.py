@@ -2,8 +2,9 @@
 
 Optuna opens, checks and reads the file. Its own way of writing looks up the trial, and the history
 of every parameter, before each value: 40 ms for a new trial with twelve parameters. Here the rows
-of a step are written by Optuna's table models in one transaction: a trial is there with all that it
-needs, or not at all. One process writes, so what it has read and written is all there is.
+of a step are written in one transaction: a trial is there with all that it needs, or not at all.
+The statements are made of Optuna's table models, once, and go to SQLite as text. One process
+writes, so what it has read and written is all there is.
 """
 
 from __future__ import annotations
@@ -26,14 +27,41 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import StorageError
 from rltune.study.stored_parameters import StoredParameters
-from sqlalchemy import delete, insert
-from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, inspect
 
 STUDY_NAME = "search"
 
-_FINITE = models.TrialValueModel.TrialValueType.FINITE
-_FINITE_STEP = models.TrialIntermediateValueModel.TrialIntermediateValueType.FINITE
+_FINITE = models.TrialValueModel.TrialValueType.FINITE.name
+_FINITE_STEP = models.TrialIntermediateValueModel.TrialIntermediateValueType.FINITE.name
+
+
+def _insert(model: Any, *columns: str, key: tuple[str, ...] = ()) -> str:
+    """Return the statement that writes a row; with a key, it replaces the row that has it."""
+    table = model.__tablename__
+    statement = (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    )
+    news = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in key)
+    return f"{statement} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {news}" if key else statement
+
+
+_TRIALS = models.TrialModel.__tablename__
+ADD_TRIAL = _insert(models.TrialModel, "study_id", "number", "state", "datetime_start")
+SET_STATE = f"UPDATE {_TRIALS} SET state = ?, {{moment}} = ? WHERE trial_id = ?"
+_ABOUT = ("trial_id", "key", "value_json")
+ADD_PARAMETER = _insert(
+    models.TrialParamModel, "trial_id", "param_name", "param_value", "distribution_json"
+)
+ADD_USER_ATTR = _insert(models.TrialUserAttributeModel, *_ABOUT)
+SET_USER_ATTR = _insert(models.TrialUserAttributeModel, *_ABOUT, key=_ABOUT[:2])
+ADD_SYSTEM_ATTR = _insert(models.TrialSystemAttributeModel, *_ABOUT)
+ADD_VALUE = _insert(models.TrialValueModel, "trial_id", "value_type", "objective", "value")
+DELETE_VALUES = f"DELETE FROM {models.TrialValueModel.__tablename__} WHERE trial_id = ?"
+SET_INTERMEDIATE = _insert(
+    models.TrialIntermediateValueModel,
+    *("trial_id", "step", "intermediate_value", "intermediate_value_type"),
+    key=("trial_id", "step"),
+)
 
 
 class Database:
@@ -72,61 +100,38 @@ class Database:
     def add(self, trial: FrozenTrial) -> FrozenTrial:
         """Append a trial (see `optuna.trial.create_trial`) and give it its number."""
         trial.number = len(self.trials)
-        with self._transaction() as session:
-            row: Any = models.TrialModel(
-                study_id=self._study_id, number=trial.number, state=trial.state
-            )
-            row.datetime_start = trial.datetime_start
-            session.add(row)
-            session.flush()
-            trial._trial_id = row.trial_id
-            _insert(
-                session,
-                models.TrialParamModel,
-                [
-                    {
-                        "trial_id": row.trial_id,
-                        "param_name": name,
-                        "param_value": distribution.to_internal_repr(value),
-                        "distribution_json": distribution_to_json(distribution),
-                    }
-                    for name, value, distribution in self._stored.to_file(trial)
-                ],
-            )
-            for model, attrs in (
-                (models.TrialUserAttributeModel, trial.user_attrs),
-                (models.TrialSystemAttributeModel, trial.system_attrs),
-            ):
-                _insert(
-                    session,
-                    model,
-                    [
-                        {"trial_id": row.trial_id, "key": key, "value_json": json.dumps(value)}
-                        for key, value in attrs.items()
-                    ],
-                )
+        with self._transaction() as connection:
+            about = (self._study_id, trial.number, trial.state.name)
+            row = (*about, _moment("datetime_start", trial.datetime_start))
+            of = trial._trial_id = connection.exec_driver_sql(ADD_TRIAL, row).lastrowid
+            parameters = [
+                (of, name, distribution.to_internal_repr(value), distribution_to_json(distribution))
+                for name, value, distribution in self._stored.to_file(trial)
+            ]
+            _write(connection, ADD_PARAMETER, parameters)
+            _write(connection, ADD_USER_ATTR, _attr_rows(of, trial.user_attrs))
+            _write(connection, ADD_SYSTEM_ATTR, _attr_rows(of, trial.system_attrs))
         self.trials.append(trial)
         return trial
 
     def start(self, trial: FrozenTrial) -> None:
         """Make a waiting trial a running one."""
         now = datetime.now()
-        with self._transaction() as session:
-            row: Any = session.get(models.TrialModel, trial._trial_id)
-            row.state, row.datetime_start = TrialState.RUNNING, now
+        with self._transaction() as connection:
+            _set_state(connection, trial, TrialState.RUNNING, "datetime_start", now)
         trial.state, trial.datetime_start = TrialState.RUNNING, now
 
     def report(self, trial: FrozenTrial, step: int, value: float) -> None:
         """Keep an intermediate value; it replaces an earlier one of the same step."""
-        with self._transaction() as session:
-            _report(session, trial, step, value)
+        with self._transaction() as connection:
+            _report(connection, trial, step, value)
         trial.intermediate_values[step] = value
 
     def set_attrs(self, news: Sequence[tuple[FrozenTrial, Mapping[str, Any]]]) -> None:
         """Set user attributes of trials, of all or of none."""
-        with self._transaction() as session:
+        with self._transaction() as connection:
             for trial, attrs in news:
-                _set_attrs(session, trial, attrs)
+                _set_attrs(connection, trial, attrs)
         for trial, attrs in news:
             trial.user_attrs.update(attrs)
 
@@ -140,15 +145,13 @@ class Database:
     ) -> None:
         """End a running trial, with its values, user attributes and last intermediate value."""
         now = datetime.now()
-        with self._transaction() as session:
+        with self._transaction() as connection:
             if report is not None:
-                _report(session, trial, *report)
-            row: Any = session.get(models.TrialModel, trial._trial_id)
-            row.state, row.datetime_complete = state, now
-            _set_attrs(session, trial, attrs)
-            about = {"trial_id": trial._trial_id, "value_type": _FINITE}
-            rows = [{**about, "objective": i, "value": v} for i, v in enumerate(values or ())]
-            _insert(session, models.TrialValueModel, rows)
+                _report(connection, trial, *report)
+            _set_state(connection, trial, state, "datetime_complete", now)
+            _set_attrs(connection, trial, attrs)
+            rows = [(trial._trial_id, _FINITE, i, value) for i, value in enumerate(values or ())]
+            _write(connection, ADD_VALUE, rows)
         trial.state, trial.datetime_complete = state, now
         trial.user_attrs.update(attrs)
         trial.values = values
@@ -157,15 +160,10 @@ class Database:
 
     def reopen(self, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
         """Make an ended trial a running one again, without a value."""
-        with self._transaction() as session:
-            row: Any = session.get(models.TrialModel, trial._trial_id)
-            row.state, row.datetime_complete = TrialState.RUNNING, None
-            _set_attrs(session, trial, attrs)
-            session.execute(
-                delete(models.TrialValueModel).where(
-                    models.TrialValueModel.trial_id == trial._trial_id
-                )
-            )
+        with self._transaction() as connection:
+            _set_state(connection, trial, TrialState.RUNNING, "datetime_complete", None)
+            _set_attrs(connection, trial, attrs)
+            _write(connection, DELETE_VALUES, [(trial._trial_id,)])
         trial.state, trial.datetime_complete = TrialState.RUNNING, None
         trial.user_attrs.update(attrs)
         trial.values = None
@@ -189,13 +187,9 @@ class Database:
         return connection
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Session]:
-        with (
-            self._errors("cannot be written"),
-            Session(self._storage.engine) as session,
-            session.begin(),
-        ):
-            yield session
+    def _transaction(self) -> Iterator[Connection]:
+        with self._errors("cannot be written"), self._storage.engine.begin() as connection:
+            yield connection
 
     @contextlib.contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -234,25 +228,38 @@ def read_study(path: Path) -> list[FrozenTrial]:
     return trials
 
 
-def _insert(session: Session, model: Any, rows: list[dict[str, Any]]) -> None:
+def _write(connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
     if rows:
-        session.execute(insert(model), rows)
+        connection.exec_driver_sql(statement, rows)
 
 
-def _report(session: Session, trial: FrozenTrial, step: int, value: float) -> None:
-    row = {"intermediate_value": value, "intermediate_value_type": _FINITE_STEP}
-    session.execute(
-        upsert(models.TrialIntermediateValueModel)
-        .values(trial_id=trial._trial_id, step=step, **row)
-        .on_conflict_do_update(index_elements=["trial_id", "step"], set_=row)
-    )
+def _set_state(
+    connection: Connection,
+    trial: FrozenTrial,
+    state: TrialState,
+    name: str,
+    moment: datetime | None,
+) -> None:
+    row = (state.name, _moment(name, moment), trial._trial_id)
+    _write(connection, SET_STATE.format(moment=name), [row])
 
 
-def _set_attrs(session: Session, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
-    for key, value in attrs.items():
-        text = json.dumps(value)
-        session.execute(
-            upsert(models.TrialUserAttributeModel)
-            .values(trial_id=trial._trial_id, key=key, value_json=text)
-            .on_conflict_do_update(index_elements=["trial_id", "key"], set_={"value_json": text})
-        )
+def _moment(name: str, moment: datetime | None) -> str | None:
+    """Return a moment as the column has it: some versions of Optuna keep UTC, some local time."""
+    row: Any = models.TrialModel()
+    setattr(row, name, moment)
+    attrs = inspect(models.TrialModel).column_attrs
+    stored = next(getattr(row, attr.key) for attr in attrs if attr.columns[0].name == name)
+    return None if stored is None else f"{stored:%Y-%m-%d %H:%M:%S.%f}"
+
+
+def _report(connection: Connection, trial: FrozenTrial, step: int, value: float) -> None:
+    _write(connection, SET_INTERMEDIATE, [(trial._trial_id, step, value, _FINITE_STEP)])
+
+
+def _set_attrs(connection: Connection, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
+    _write(connection, SET_USER_ATTR, _attr_rows(trial._trial_id, attrs))
+
+
+def _attr_rows(trial_id: int, attrs: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return [(trial_id, key, json.dumps(value)) for key, value in attrs.items()]

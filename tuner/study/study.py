@@ -16,7 +16,10 @@ would break on them.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,11 +92,22 @@ class SearchStudy:
         self.space = space
         self._proposer = proposer
         self._ended: dict[int, TrialRecord] = {}
+        self._complete: list[TrialRecord] = []  # the best first
+        self._largest = 0  # budget of a complete trial, where budgets differ
+        self._ahead: Proposal | None = None
+        self._ahead_since = -1  # so many trials had ended then
         with quiet(), reading(path):
             stored = StoredParameters(space, [start.config for start in starts])
             self._database = Database(Path(path), proposer.directions, stored)
             self._enqueue(starts)
+            trials = self._database.trials
+            self._waiting = deque(t for t in trials if t.state == TrialState.WAITING)
+            is_start = [t.user_attrs["origin"] != "sampler" for t in trials]
+            self._starts = len(trials) if all(is_start) else is_start.index(False)
             self.trials()
+            for trial in trials:
+                if trial.state == TrialState.COMPLETE:
+                    self._rank(self._record(trial))
 
     @property
     def minimize(self) -> tuple[bool, ...]:
@@ -122,15 +136,16 @@ class SearchStudy:
                 refuses leaves no trace in the study.
             about: what to keep beside a proposed trial with this number
         """
-        trials = self._database.trials
-        for trial in trials:
-            if trial.state == TrialState.WAITING:
-                self._database.start(trial)
-                return _asked(trial)
-        proposal = self._proposer.propose(trials, accept)
+        if self._waiting:
+            trial = self._waiting[0]
+            self._database.start(trial)
+            self._waiting.popleft()
+            return _asked(trial)
+        proposal = self._taken_ahead(accept)
+        proposal = proposal or self._proposer.propose(self._database.trials, accept)
         if proposal is None:
             return None
-        config, kept = proposal.config, json_dict(about(len(trials)))
+        config, kept = proposal.config, json_dict(about(len(self._database.trials)))
         parameters, distributions = self._proposer.as_parameters(proposal.values)
         trial = self._database.add(
             create_trial(
@@ -148,6 +163,28 @@ class SearchStudy:
             )
         )
         return _asked(trial)
+
+    def ask_ahead(self) -> None:
+        """Propose the next trial while those before it run, so that no worker waits for it.
+
+        The proposal knows one trial less than it would without this: the one that ends last, whose
+        place it takes. So it would be with one more worker. When two have ended since, it is
+        dropped. It is nowhere in the study before it is taken.
+        """
+        if not self.is_ahead:
+            self._ahead_since = len(self._ended)
+            self._ahead = self._proposer.propose(self._database.trials)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is known, as far as it can be, what the next trial is."""
+        return bool(self._waiting) or self._ahead_since == len(self._ended)
+
+    def _taken_ahead(self, accept: Callable[[dict[str, Any]], bool] | None) -> Proposal | None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or len(self._ended) > self._ahead_since + 1:
+            return None
+        return ahead if accept is None or accept(ahead.config) else None
 
     def unfinished(self) -> list[Asked]:
         """Return the running trials, to be continued when the search was killed."""
@@ -230,13 +267,36 @@ class SearchStudy:
         if state == "FAIL":
             values = None
         self._database.finish(trial, TrialState[state], values, about, report)
+        record = self._record(trial)
+        if state == "COMPLETE":
+            self._rank(record)
         return True
+
+    def _rank(self, record: TrialRecord) -> None:
+        bisect.insort(self._complete, record, key=self._place)
+        self._largest = max(self._largest, record.attrs.get("budget") or 0)
+
+    def _place(self, record: TrialRecord) -> tuple[float, ...]:
+        """Return the sort key of complete trials: the best first, of equal ones the earlier."""
+        merits = quality(record.values or (), record.objective_mean, self.minimize)
+        return (*(-merit for merit in merits), record.number)
 
     # What is known
 
     def trials(self) -> list[TrialRecord]:
         """Return all trials, by number."""
         return [self._record(trial) for trial in self._database.trials]
+
+    @property
+    def complete(self) -> int:
+        """How many trials ran their whole budget."""
+        return len(self._complete)
+
+    def contenders(self, top: int) -> list[TrialRecord]:
+        """Return the references and the best trials by the first objective, by number."""
+        best = {record.number: record for record in self._complete[:top]}
+        starts = [t for t in self._database.trials[: self._starts] if t.number not in best]
+        return sorted([*best.values(), *map(self._record, starts)], key=lambda r: r.number)
 
     def incumbent(self) -> TrialRecord | None:
         """Return the best trial that ran its whole budget, by the first objective.
@@ -250,14 +310,10 @@ class SearchStudy:
 
     def ties(self) -> list[TrialRecord]:
         """Return the incumbent and all trials with the same objective, the incumbent first."""
-        complete = [self._record(trial) for trial in self._in_state(TrialState.COMPLETE)]
-        budgets = [record.attrs.get("budget") or 0 for record in complete]
-        most = max(budgets, default=0)
-        full = [r for r, budget in zip(complete, budgets, strict=True) if budget == most]
-        full.sort(  # stable: the earlier of equal ones stays first
-            key=lambda r: quality(r.values or (), r.objective_mean, self.minimize), reverse=True
-        )
-        return [record for record in full if record.value == full[0].value]
+        full = (r for r in self._complete if (r.attrs.get("budget") or 0) == self._largest)
+        if (best := next(full, None)) is None:
+            return []
+        return [best, *itertools.takewhile(lambda record: record.value == best.value, full)]
 
     def reports(self) -> dict[int, dict[int, float]]:
         """Return the intermediate values (of the first objective), for `Scheduler.restore`."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rltune.agents.loop import checkpoint
+from rltune.common.save_timer import SaveTimer
 from rltune.execution import trainable
+from rltune.execution.beside import Beside
 from rltune.execution.messages import PAYLOAD, TASK
 from rltune.execution.trainable import AgentTrainable
 from searching import POPULATION
@@ -88,3 +92,37 @@ def test_an_evaluation_ends_when_it_is_clearly_too_low(tmp_path: Path, toy: None
             episodes = [3, 3, 1, 1, 1, 6]
         assert [row["eval_episodes"] for row in rows] == episodes
     assert found["above"] == found["even"] == found["unknown"] != found["below"]
+
+
+def test_rows_say_how_long_their_worker_did_not_train(tmp_path: Path, toy: None) -> None:
+    task = make_task(tmp_path)
+    job = AgentTrainable({TASK: task})
+    first = job.step()[PAYLOAD].row
+    assert "idle_seconds" not in first  # how long a process took to start is not known to it
+    time.sleep(0.1)  # the driver thinks
+    second = job.step()[PAYLOAD].row
+    assert 0.1 <= second["idle_seconds"] - second["save_seconds"] <= 5
+    assert second["make_seconds"] == 0
+    # The time between two jobs belongs to the first row of the next one.
+    other = {**task, "job": "1", "checkpoint": str(tmp_path / "other.pt")}
+    job.reset_config({TASK: other})
+    third = job.step()[PAYLOAD].row
+    assert third["iteration"] == 1
+    assert 0 < third["make_seconds"] < third["idle_seconds"]
+    job.cleanup()
+    assert Path(task["checkpoint"]).exists()
+    assert Path(other["checkpoint"]).exists()
+
+
+def test_a_job_that_ends_has_its_checkpoint_before_it_says_so(
+    tmp_path: Path, toy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise AssertionError
+
+    task = make_task(tmp_path)
+    monkeypatch.setattr(Beside, "run", fail)
+    job = AgentTrainable({TASK: {**task, "save_at": task["points"][:1]}})
+    monkeypatch.setattr(SaveTimer, "is_due", False)
+    job.step()
+    assert checkpoint.read(task["checkpoint"])["extra"]["last"]["iteration"] == 1

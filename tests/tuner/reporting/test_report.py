@@ -350,6 +350,24 @@ def test_bars_do_not_bear_their_hover_texts(tmp_path: Path) -> None:
     assert "on seed 0" in bars[0]["text"][0]
 
 
+def test_the_timeline_says_how_long_workers_did_not_train(tmp_path: Path) -> None:
+    summary = Summary(rltune.open(make_run(tmp_path).path))
+    says = {chart.name: chart.says for chart in charts(summary)}["timeline"]
+    assert "did not train" not in says  # a history of before
+    rows = summary.history.assign(idle_seconds=np.nan, save_seconds=np.nan, make_seconds=np.nan)
+    last = rows.index[-1]
+    worked = rows.loc[last, "time"] - rows.loc[rows.index[-2], "time"]
+    rows.loc[last, ["idle_seconds", "make_seconds", "save_seconds"]] = worked / np.array(
+        [4, 10, 20]
+    )
+    summary.history = rows
+    says = {chart.name: chart.says for chart in charts(summary)}["timeline"]
+    assert (
+        "a worker did not train for 20.0 % of its time: 8.0 % waiting for an answer or the next "
+        "trial, 8.0 % making agents, 4.0 % saving checkpoints."
+    ) in says
+
+
 def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
     values = pd.Series([*np.linspace(-200.0, 100.0, 59), -2000.0])
     edge, says = lower_edge(values)
