@@ -35,6 +35,9 @@ def run_here(patch: pytest.MonkeyPatch) -> None:
                     break
 
     patch.setattr(session, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    patch.setattr(
+        session, "started_ahead", lambda *a, **k: contextlib.nullcontext(lambda call: None)
+    )
     patch.setattr(Room, "__init__", lambda self, resources: None)
     patch.setattr(Room, "slots", lambda self: 1)
     patch.setattr(tune, "run_jobs", run_jobs)

@@ -99,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = make_parser()
         args, extra = parser.parse_known_args([word for word in words if word != TRACEBACK])
         args.started = started
+        args.owns_process = argv is None
         if args.command is None:
             parser.print_help()
             return 0

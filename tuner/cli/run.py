@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from rltune.samplers.registry import SAMPLERS
 from rltune.schedulers.registry import EARLY_STOPPING, POPULATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rltune.common.options import Option
     from rltune.results import SearchResult
@@ -139,6 +140,28 @@ def run_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Run a search."""
     if args.command == "tune":
         print("rltune tune is rltune run.", file=sys.stderr)
+    with contextlib.nullcontext() if args.dry_run else _ahead(args, args.address):
+        return _run(args, extra)
+
+
+@contextlib.contextmanager
+def _ahead(args: argparse.Namespace, address: str | None) -> Iterator[None]:
+    """Start Ray beside the imports and checks, where the search will run on this machine.
+
+    Only in a process of the command's own: what calls it from Python may go on with a Ray.
+    """
+    from rltune.cluster.address import is_elsewhere
+
+    if not args.owns_process or is_elsewhere(address):
+        yield
+        return
+    from rltune.cluster.session import started_ahead
+
+    with started_ahead(quiet=not args.ray_output, wait=False):
+        yield
+
+
+def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
     search = make_search(args, extra)
     search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
@@ -223,7 +246,8 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.search.search import resume
 
     screen = "plain" if args.plain else "auto"
-    return _report(resume(args.run, screen=screen, ray_output=args.ray_output, **changes))
+    with _ahead(args, changes.get("address", run.spec.get("address"))):
+        return _report(resume(args.run, screen=screen, ray_output=args.ray_output, **changes))
 
 
 def _report(result: SearchResult) -> int:

@@ -93,7 +93,7 @@ def growth() -> Growth:
     from rltune.cluster.resources import Growth
 
     heads = [node for node in _nodes() if "node:__internal_head__" in node["Resources"]]
-    if not heads or not _is_joined():
+    if not heads or not is_joined():
         return Growth()
     try:
         text = ray.get(_on(heads[0], _growth_probe()), timeout=NODE_ANSWERS_WITHIN)
@@ -104,7 +104,7 @@ def growth() -> Growth:
     return Growth.of(yaml.safe_load(text)) if text else Growth()
 
 
-def _is_joined() -> bool:
+def is_joined() -> bool:
     """Whether the connected Ray is a cluster, and not this process's own."""
     import ray
 

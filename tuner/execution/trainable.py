@@ -1,9 +1,11 @@
-"""The Ray Tune trainable: a job in a worker, which trains one configuration on one seed."""
+"""The worker of a search: its job trains one configuration on one seed."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
+import os
+import platform
 import sys
 import time
 import traceback
@@ -11,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray import tune
 from rltune.agents.envs.suite import is_suite
 from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
@@ -48,8 +49,11 @@ class _JobState:
     last: dict[str, Any] | None = None  # the last result, as plain types
 
 
-class AgentTrainable(tune.Trainable):  # type: ignore[misc]
+class AgentTrainable:
     """Trains an agent up to the next point with each Tune step.
+
+    It answers the calls that Tune makes to a `tune.Trainable`, and is none: importing Tune would
+    take a worker as long as importing PyTorch, and a fifth of its memory (see `workers.py`).
 
     It writes its own checkpoint into the run directory, and starts from it when it finds one there:
     after a crash of the worker, of the machine or of the whole search, or because an earlier job
@@ -58,12 +62,27 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
 
     The agent has the configuration that the task says for its env steps, whatever the one in the
     checkpoint is: another job may have trained it.
+
+    Args:
+        config: holds the first task; None: it comes with `reset`
+        agent, env: what is imported for before there is a task; empty: nothing
     """
 
     # These live as long as the process, which one job after the other uses.
     idle: IdleTime | None = None
     beside: Beside | None = None
     saving_to = ""  # the last checkpoint that was written beside the training
+
+    def __init__(
+        self, config: dict[str, Any] | None = None, agent: str = "", env: str = ""
+    ) -> None:
+        self.agent: Trainer | None = None
+        self.watch: Watch | None = None
+        self.iterations = 0  # of the job, since it has begun in this process
+        if agent:
+            _import_trainer(agent, env)
+        if config is not None:
+            self.setup(config)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the agent of the task, or load it from its checkpoint."""
@@ -73,7 +92,8 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
             sys.path.insert(0, self.task["import_path"])
         self.address = config.get(SERVER)
         self.checkpoint = Checkpoint(self.task["checkpoint"], self.address)
-        self.agent: Trainer | None = None
+        self.agent = None
+        self.iterations = 0
         self.state = _JobState()
         self.save_timer, self.saved_steps = SaveTimer(), 0
         self.beside = self.beside or Beside(lambda seconds: self.save_timer.took(seconds))
@@ -87,14 +107,29 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         """Leave word for the driver; this worker can't report before the environment answers."""
         _leave_word(self.task, "" if seconds is None else method)
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Start over with another task in the same process."""
+    def reset(self, config: dict[str, Any]) -> bool:
+        """Start over with another task in the same process; Tune wants to hear True."""
         self._leave()
-        self.setup(new_config)
+        self.setup(config)
         return True
 
+    def train(self) -> dict[str, Any]:
+        """Run one iteration, and say what Tune wants to know of it."""
+        result = self.step()
+        self.iterations += 1
+        about = self.get_auto_filled_metrics()
+        return {**result, **about, "done": False, "training_iteration": self.iterations}
+
+    def get_auto_filled_metrics(self, **_: Any) -> dict[str, Any]:
+        """Return where the worker runs; Tune asks for it when it begins."""
+        return {"hostname": platform.node(), "pid": os.getpid()}
+
+    def stop(self) -> None:
+        """Save and close; Tune calls this before the worker ends."""
+        self.cleanup()
+
     def cleanup(self) -> None:
-        """Save and close; Tune calls this when the actor ends."""
+        """Save and close."""
         self._leave()
         if self.beside is not None:
             self.beside.wait()
@@ -274,13 +309,23 @@ class AgentTrainable(tune.Trainable):  # type: ignore[misc]
         self.saved_steps = self.agent.env_steps
 
     def _leave(self) -> None:
-        self.watch.stop()
+        if self.watch is not None:
+            self.watch.stop()
         if self.agent is None:
             return
         if self.agent.env_steps > self.saved_steps and self.state.last is not None:
             self._save(beside=True)
         self.agent.close()
         self.agent = None
+
+
+def _import_trainer(agent: str, env: str) -> None:
+    """Import what trains the agent, but no module of the user's own, which may do anything."""
+    from rltune.backends.registry import agent_type, config_class, is_own
+
+    agent_type(agent, env)
+    if not is_own(agent):
+        config_class(agent)
 
 
 def _leave_word(task: Task, method: str) -> None:

@@ -26,7 +26,8 @@ from rltune.cluster.session import OUT_OF_MEMORY
 from rltune.common.redaction import masked_text
 from rltune.execution.checkpoints import ServerAddress, open_checkpoint_server
 from rltune.execution.messages import PAYLOAD, SERVER, TASK, JobFailure, Result, Task
-from rltune.execution.trainable import SILENCE, AgentTrainable
+from rltune.execution.trainable import SILENCE
+from rltune.execution.workers import Workers, given_to_tune
 
 LISTEN_EVERY = 2.0  # seconds between looks at whose environments do not answer
 WATCH_EVERY = 5.0  # seconds between looks at a cluster's nodes
@@ -75,8 +76,17 @@ def run_jobs(
     retries: int,
     quiet: bool = True,
     nodes: Nodes | None = None,
+    workers: Workers | None = None,
 ) -> None:
     """Run the source's jobs on Ray Tune until it is exhausted or wants to stop.
+
+    Args:
+        source: of the jobs
+        room: for them
+        retries: of a job whose worker died
+        quiet: keep Tune's output off the screen
+        nodes: of the cluster that was joined
+        workers: those on this machine that were asked for before
 
     Raises:
         ClusterError: Ray is gone.
@@ -91,12 +101,14 @@ def run_jobs(
         open_checkpoint_server(nodes.run) if nodes and not nodes.must_share else (None, None)
     )
     here = _Here(source, _make_watch(room, nodes), address)
-    with tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True) as scratch:
+    workers = workers or Workers("", "", room.resources, None)
+    folder = tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True)
+    with folder as scratch, given_to_tune(workers) as trainable:
         _stay_here(scratch)
         bundle = _bundle(room.resources)
         # Behind ray://, tune.Tuner would move to the cluster, and leave the source behind.
         tuner = TunerInternal(
-            trainable=tune.with_resources(AgentTrainable, tune.PlacementGroupFactory([bundle])),
+            trainable=tune.with_resources(trainable, tune.PlacementGroupFactory([bundle])),
             tune_config=tune.TuneConfig(
                 search_alg=_make_searcher(here),
                 scheduler=_make_scheduler(here),

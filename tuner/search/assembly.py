@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from rltune.search.request import full_config
 
 if TYPE_CHECKING:
     from rltune.cluster.nodes import Nodes
+    from rltune.execution.workers import Workers
     from rltune.objectives.goals import FurtherObjectives
     from rltune.schedulers.base import Scheduler
     from rltune.screen.view import SearchView
@@ -34,11 +36,26 @@ if TYPE_CHECKING:
 SECONDS_TO_STOP = 20  # after a SIGTERM; Slurm and Kubernetes kill after 30
 
 
+@dataclass
+class Place:
+    """The place where the jobs of a search run.
+
+    Attributes:
+        nodes: of the cluster that was joined
+        workers: on this machine, that have been asked for
+    """
+
+    nodes: Nodes | None = None
+    workers: Workers | None = None
+
+
 @contextlib.contextmanager
 def joined(
     spec: SearchSpec, path: str | os.PathLike[str], ray_output: bool = False
-) -> Iterator[Nodes | None]:
+) -> Iterator[Place]:
     """Join the cluster that is asked for, and see whether it will do, before a file is written.
+
+    Without one, this machine's Ray and its workers start beside what the block does.
 
     Raises:
         UserError: there is no such cluster, a node has other versions or does not see the run
@@ -50,17 +67,25 @@ def joined(
     from rltune.cluster.code import folder_of_code
     from rltune.cluster.nodes import Nodes
     from rltune.cluster.resources import Resources
-    from rltune.cluster.session import ray_session
+    from rltune.cluster.session import ray_session, started_ahead
+    from rltune.execution.workers import Workers
 
     if not is_elsewhere(spec.address):
-        yield None
+        needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
+        workers = Workers(spec.agent, spec.env, needed, spec.trials)
+        with started_ahead(quiet=not ray_output) as when_up:
+            when_up(workers.ask)
+            try:
+                yield Place(workers=workers)
+            finally:
+                workers.dismiss()
         return
     code = folder_of_code(is_own(spec.agent), spec.env, spec.import_path)
     with ray_session(spec.address, quiet=not ray_output, code=code):
         nodes = Nodes(Path(path).expanduser().absolute())
         nodes.check()
         Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial)).slots()
-        yield nodes
+        yield Place(nodes=nodes)
 
 
 def drive(
@@ -72,7 +97,7 @@ def drive(
     started: float,
     screen: str,
     ray_output: bool,
-    nodes: Nodes | None = None,
+    place: Place,
 ) -> SearchResult:
     """Run or continue the search of a run directory.
 
@@ -84,7 +109,7 @@ def drive(
         first: the trials that come first
         started: Unix seconds
         screen, ray_output: as of `Search`
-        nodes: of the cluster that was joined
+        place: where its jobs run, which `joined` has given
     """
     from rltune.answer.conclude import conclude
     from rltune.runs.history import HistoryWriter
@@ -109,7 +134,7 @@ def drive(
             recorder = Recorder(run, spec.env, study, goals, history, tracker, view)
             with _advising(run):
                 parts = _make_parts(run, spec, config_class, space, study, recorder)
-                driver = _run(parts, first, screen, ray_output, nodes, tick)
+                driver = _run(parts, first, screen, ray_output, place, tick)
                 if not driver.stop_requested:
                     defaults, refused = full_config(config_class, {}), driver.prices.refused
                     found = conclude(run, spec, study, driver.retesting.scores, defaults, refused)
@@ -228,7 +253,7 @@ def _run(
     first: Sequence[StartConfig],
     screen: str,
     ray_output: bool,
-    nodes: Nodes | None,
+    place: Place,
     tick: Callable[[], None],
 ) -> Driver:
     """Run the jobs of a search on Ray, with its screen; return its driver."""
@@ -256,7 +281,14 @@ def _run(
             if reason := learns_nothing(start.config, spec.env, spec.budget):
                 view.message(f"{label(0, [start.origin])}: {reason}")
         with _interrupts(driver.request_stop, run.path):
-            run_jobs(driver, room, spec.retries, quiet=not ray_output, nodes=nodes)
+            run_jobs(
+                driver,
+                room,
+                spec.retries,
+                quiet=not ray_output,
+                nodes=place.nodes,
+                workers=place.workers,
+            )
     view.begin("done")
     driver.finish()
     return driver

@@ -147,7 +147,7 @@ class Search:
         """
         with (
             _one_at_a_time() as waited,
-            joined(self.spec, self.path, self.ray_output) as nodes,
+            joined(self.spec, self.path, self.ray_output) as place,
         ):
             self.started += waited
             mirror = self.storage_uri and below(self.storage_uri, self.name)
@@ -165,7 +165,7 @@ class Search:
                 self.started,
                 self.screen,
                 self.ray_output,
-                nodes,
+                place,
             )
 
 
@@ -207,12 +207,12 @@ def resume(
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
     found = config_class(spec.agent)
     _check_trials(run, changes.get("trials"))
-    with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as nodes:
+    with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as place:
         started += waited
         run.resumed(changes)
         space = Space.from_dict(spec.space)
         first = starts(space, spec.env, found)
-        return drive(run, spec, found, space, first, started, screen, ray_output, nodes)
+        return drive(run, spec, found, space, first, started, screen, ray_output, place)
 
 
 def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:

@@ -105,7 +105,7 @@ def test_rows_say_how_long_their_worker_did_not_train(tmp_path: Path, toy: None)
     assert second["make_seconds"] == 0
     # The time between two jobs belongs to the first row of the next one.
     other = {**task, "job": "1", "checkpoint": str(tmp_path / "other.pt")}
-    job.reset_config({TASK: other})
+    job.reset({TASK: other})
     third = job.step()[PAYLOAD].row
     assert third["iteration"] == 1
     assert 0 < third["make_seconds"] < third["idle_seconds"]

@@ -25,7 +25,9 @@ from searching import POPULATION, check_history, search
 def stepping(toy, monkeypatch):
     """Run jobs here, one step of each in turn; `asks` is called after each result."""
     monkeypatch.setattr(stop_requests, "EVERY", 0.0)
+    nothing = contextlib.nullcontext(lambda call: None)
     monkeypatch.setattr(session, "ray_session", lambda *args, **kwargs: contextlib.nullcontext())
+    monkeypatch.setattr(session, "started_ahead", lambda *args, **kwargs: nothing)
     monkeypatch.setattr(Room, "__init__", lambda self, resources: None)
     monkeypatch.setattr(Room, "slots", lambda self: 2)
     asks = []
