@@ -23,8 +23,8 @@ LITTLE_MEMORY = 2e9  # bytes; a worker takes about a quarter
 LITTLE_DISK = 2e9
 FOR_DEVELOPERS = ("test", "services")  # extras that users don't need
 ENV_STEPS = 2048  # of the training that is tried
-# Variables that set the threads of numerical libraries, in this order.
-THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+# Variables that set PyTorch's threads; Ray sets the second one to a trial's cores, if nobody has.
+THREADS = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ def _lack(need: Requirement) -> str:
 
 
 def _cores() -> tuple[str, str]:
-    """Check how many cores there are, and whether variables let trials take more than theirs."""
+    """Check how many cores there are, and whether variables let trials take other threads."""
     cores = int(str(machine()["cores"]))
     text = f"{plural(cores, 'core')}, so {plural(cores, 'trial')} at once by default"
     chosen = {name: os.environ[name] for name in THREADS if os.environ.get(name, "1") != "1"}
     if not chosen:
         return OK, f"{text}; a trial on vectors computes with one thread"
     told = " and ".join(f"{name}={value}" for name, value in chosen.items())
-    return NOTE, f"{text}; {told} gives all trials together more threads than there are cores"
+    return NOTE, f"{text}; {told}: a trial on images takes so many threads, not those of its cores"
 
 
 def _memory() -> tuple[str, str]:
