@@ -57,7 +57,7 @@ ray.get(worker.began.remote())
 Path("ray_alone").write_text(str(time.time() - begun))
 """
 TUNE = """
-import sys
+import os, sys
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
@@ -83,11 +83,11 @@ tune.Tuner(
         metric="value", mode="max", num_samples=2, search_alg=OptunaSearch(),
         scheduler=ASHAScheduler(),
     ),
-    run_config=tune.RunConfig(storage_path=sys.argv[2], verbose=0),
+    run_config=tune.RunConfig(storage_path=os.path.abspath(sys.argv[2]), verbose=0),
 ).fit()
 """
 RLLIB = """
-import sys
+import os, sys
 from ray import tune
 from ray.rllib.algorithms.ppo import PPOConfig
 
@@ -97,7 +97,7 @@ if sys.argv[1] == "alone":
 tune.Tuner(
     "PPO", param_space=config,
     tune_config=tune.TuneConfig(num_samples=1),
-    run_config=tune.RunConfig(storage_path=sys.argv[2], verbose=0),
+    run_config=tune.RunConfig(storage_path=os.path.abspath(sys.argv[2]), verbose=0),
 ).fit()
 """
 RUN = ["-m", "rltune", "run", "ppo", "--concurrency", "2", "--no-tournament", "--no-report",
@@ -109,10 +109,10 @@ STARTS = {
     "plain Tune over SB3": ["plain_tune.py", "sb3", "tune"],
 }
 LONG = ["--env", "CartPole-v1", "--budget", "1e8", "--trials", "2"]
-MEMORY = {
+MEMORY: dict[str, tuple[list[str], int]] = {
     "rltune": ([*RUN, *LONG], 2),
-    "RLlib, defaults": (["rllib_trial.py", "defaults", str(Path.cwd())], 1),
-    "RLlib, one process": (["rllib_trial.py", "alone", str(Path.cwd())], 1),
+    "RLlib, defaults": (["rllib_trial.py", "defaults", "tune"], 1),
+    "RLlib, one process": (["rllib_trial.py", "alone", "tune"], 1),
 }
 SETTLED = 25.0  # seconds of training before the memory is read
 

@@ -3,13 +3,15 @@
 Beside its own two processes and its workers, `ray.init` starts five in Python: a dashboard (even
 where none is asked for), the dashboard's agent, a monitor that scales clusters, a monitor of log
 files, and an agent for environments of workers. Each imports Ray, and `ray.init` waits for three
-of them. No public option leaves the first four out; what stands here does.
+of them (Ray 2.60 gives up after 15 seconds, which a busy machine may take). No public option leaves
+the first four out; what stands here does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import socket
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -52,8 +54,12 @@ def _lean(quiet: bool) -> Iterator[None]:
             return [sys.executable, "-S", "-E", "-c", AGENT]
         return list(python(component, *args, **kwargs))
 
+    # With a port that is known, Ray's daemon does not wait for the last agent, which nobody asks.
     parameters = functools.partial(
-        parameter.RayParams, no_monitor=True, include_log_monitor=not quiet
+        parameter.RayParams,
+        no_monitor=True,
+        include_log_monitor=not quiet,
+        runtime_env_agent_port=_free_port(),
     )
     with (
         replaced(parameter, "RayParams", parameters),
@@ -61,6 +67,12 @@ def _lean(quiet: bool) -> Iterator[None]:
         replaced(services, python.__name__, command),
     ):
         yield
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager
