@@ -9,7 +9,7 @@ training only, and reports the game's own score.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -66,7 +66,7 @@ class _Game(gymnasium.Wrapper[Frame, Any, Any, Any]):
     def __init__(self, env: Env, repeat_action_probability: float, cv2: Any) -> None:
         super().__init__(env)
         self._cv2 = cv2
-        self._console: Any = env.unwrapped
+        self._console = cast(Any, env.unwrapped)
         self._ale: Any = self._console.ale
         # All of them in their order, or those that the game knows.
         self._keys: list[Any] = list(self._console._action_set)

@@ -66,12 +66,12 @@ class RunningMeanStd:
         buffers = self._buffers
         deviation, mean, var = buffers.rows, buffers.mean, buffers.var
         add, multiply, divide = np.add, np.multiply, np.divide
-        add.reduce(rows, 0, None, mean)
+        add.reduce(rows, axis=0, out=mean)
         divide(mean, buffers.n, mean)
         deviation[...] = mean
         np.subtract(rows, deviation, deviation)
         multiply(deviation, deviation, deviation)
-        add.reduce(deviation, 0, None, var)
+        add.reduce(deviation, axis=0, out=var)
         divide(var, buffers.n, var)
         # The same as in `_update_number`, in the same order.
         total = self.count + n
