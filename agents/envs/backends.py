@@ -175,7 +175,8 @@ class _Sync(EnvBackend):
         obs = np.empty((n, *self._shape), self.observation_space.dtype)
         reward = np.empty(n)
         terminated, truncated = np.empty((2, n), np.bool_)
-        self._infos = infos = [{}] * n
+        infos: list[Any] = [{}] * n
+        self._infos = infos
         for i, result in enumerate(results):
             try:
                 obs[i], reward[i], terminated[i], truncated[i], infos[i] = result
