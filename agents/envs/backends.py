@@ -33,14 +33,17 @@ SUCCESS = ("is_success", "success")
 
 
 class Step(NamedTuple):
-    """The outcome of one action per environment; ``next_obs`` is the true successor."""
+    """The outcome of one action per environment; ``next_obs`` is the true successor.
+
+    ``life_lost`` is None where no game has lives, ``valid`` where every row is a transition.
+    """
 
     next_obs: Array
     reward: npt.NDArray[np.float64]
     terminated: Bools
     truncated: Bools
-    life_lost: Bools
-    valid: Bools
+    life_lost: Bools | None = None
+    valid: Bools | None = None
 
 
 class EnvBackend(Protocol):
@@ -109,8 +112,8 @@ class _Sync(EnvBackend):
         self._shape = self.observation_space.shape
         self._atari = bool(options.get("atari"))
         self._takes_int = _takes_int(self._envs[0])
-        self._infos: list[Mapping[str, Any]] = [{}] * n_envs  # of the last step
-        self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
+        self._infos: Sequence[Mapping[str, Any]] = [{}] * n_envs  # of the last step
+        self._none = _constant(n_envs, False)
 
     def start(self, seeds: Sequence[int]) -> Array:
         obs = np.empty((len(self._envs), *self._shape), self.observation_space.dtype)
@@ -152,23 +155,45 @@ class _Sync(EnvBackend):
         return self._fitting(obs, "step()"), number.item(), terminated, truncated, info
 
     def step(self, actions: Array) -> Step:
-        n = len(self._envs)
+        choices = actions.tolist() if self._takes_int else actions
+        results = [env.step(choice) for env, choice in zip(self._envs, choices, strict=True)]
+        step = self._side_by_side(results) or self._one_by_one(results)
+        if self._atari:
+            lost = np.array([info["life_lost"] for info in self._infos])
+            step = step._replace(life_lost=lost)
+        return step
+
+    def _side_by_side(self, results: Sequence[Any]) -> Step | None:
+        """Return what the environments gave, or None where one gave something unusual."""
+        n = len(results)
+        try:
+            observations, rewards, terminations, truncations, infos = zip(*results, strict=True)
+            obs = np.array(observations, self.observation_space.dtype)
+            reward = np.array(rewards, np.float64)
+            terminated = np.array(terminations, np.bool_) if any(terminations) else self._none
+            truncated = np.array(truncations, np.bool_) if any(truncations) else self._none
+        except (TypeError, ValueError):
+            return None
+        if obs.shape != (n, *self._shape) or any(
+            array.shape != (n,) for array in (reward, terminated, truncated)
+        ):
+            return None
+        self._infos = infos
+        return Step(obs, reward, terminated, truncated)
+
+    def _one_by_one(self, results: Sequence[Any]) -> Step:
+        n = len(results)
         obs = np.empty((n, *self._shape), self.observation_space.dtype)
         reward = np.empty(n)
-        terminated = np.empty(n, np.bool_)
-        truncated = np.empty(n, np.bool_)
-        life_lost = np.empty(n, np.bool_) if self._atari else self._none
-        choices = actions.tolist() if self._takes_int else actions
-        for i, (env, choice) in enumerate(zip(self._envs, choices, strict=True)):
-            result = env.step(choice)
+        terminated, truncated = np.empty((2, n), np.bool_)
+        infos: list[Any] = [{}] * n
+        self._infos = infos
+        for i, result in enumerate(results):
             try:
-                obs[i], reward[i], terminated[i], truncated[i], info = result
+                obs[i], reward[i], terminated[i], truncated[i], infos[i] = result
             except (TypeError, ValueError):
-                obs[i], reward[i], terminated[i], truncated[i], info = self._amended(result)
-            self._infos[i] = info
-            if self._atari:
-                life_lost[i] = info["life_lost"]
-        return Step(obs, reward, terminated, truncated, life_lost, self._all)
+                obs[i], reward[i], terminated[i], truncated[i], infos[i] = self._amended(result)
+        return Step(obs, reward, terminated, truncated)
 
     def step_some(
         self, which: Sequence[int], actions: Array, obs: Array
@@ -229,8 +254,7 @@ class _Async(EnvBackend):
             [partial(_Replayable, i, env, options) for i in range(n_envs)],
             autoreset_mode=AutoresetMode.DISABLED,
         )
-        self._atari = bool(options.get("atari"))
-        self._all, self._none = _constant(n_envs, True), _constant(n_envs, False)
+        self._n_envs = n_envs
 
     def start(self, seeds: Sequence[int]) -> Array:
         obs, info = self._envs.reset(seed=list(seeds))
@@ -238,8 +262,8 @@ class _Async(EnvBackend):
         return np.asarray(obs, self.observation_space.dtype)
 
     def reset(self, which: Indices, seeds: Sequence[int], obs: Array) -> None:
-        all_seeds: list[int | None] = [None] * len(self._all)
-        mask = np.zeros(len(self._all), np.bool_)
+        all_seeds: list[int | None] = [None] * self._n_envs
+        mask = np.zeros(self._n_envs, np.bool_)
         for i, seed in zip(which, seeds, strict=True):
             all_seeds[i], mask[i] = seed, True
         first, _ = self._envs.reset(seed=all_seeds, options={"reset_mask": mask})
@@ -248,9 +272,8 @@ class _Async(EnvBackend):
     def step(self, actions: Array) -> Step:
         obs, reward, terminated, truncated, info = self._envs.step(actions)
         self._info = info
-        life_lost = info["life_lost"] if self._atari else self._none
         obs = np.asarray(obs, self.observation_space.dtype)
-        return Step(obs, reward, terminated, truncated, life_lost, self._all)
+        return Step(obs, reward, terminated, truncated, info.get("life_lost"))
 
     def success(self, i: int) -> bool | None:
         return _success(self._info, i)

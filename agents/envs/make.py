@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.envs.masks import Masked, mask_to_info, offers_masks
-from rltune.agents.envs.wrappers import take_wrappers, wrapped
+from rltune.agents.envs.wrappers import FrameStack, take_wrappers, wrapped
 from rltune.agents.errors import UserError
 from rltune.agents.images import ImageLayout, image_layout, with_images
 from rltune.agents.spaces import as_model_input
@@ -363,7 +363,7 @@ def _with_layout(env: str, made: Env, frame_stack: int, small_images: bool) -> E
         made = gymnasium.wrappers.FlattenObservation(made)
     frame = cast("tuple[int, ...]", made.observation_space.shape)
     if frame_stack > 1:
-        made = gymnasium.wrappers.FrameStackObservation(made, frame_stack)
+        made = FrameStack(made, frame_stack)
     elif len(frame) == 1:
         return made
     return ImageLayout(made, image_layout(frame, made.observation_space.dtype, small_images))

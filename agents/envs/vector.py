@@ -7,8 +7,8 @@ from (seed, number) alone, so episode 7 is the same however many environments ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -45,13 +45,13 @@ class Finished(NamedTuple):
     success: bool | None
 
 
-@dataclass(frozen=True)
-class Transition:
+class Transition(NamedTuple):
     """One step of all environments; the first axis of every array is n_envs.
 
     ``next_obs`` is the true successor of the observation that was acted on; ``obs`` is the one to
     act on next, which differs where an episode ended. Rows that are not ``valid`` are no
-    transitions and must not enter a memory; only "native" and "envpool" have such rows.
+    transitions and must not enter a memory; only "native" and "envpool" have such rows. ``ended``
+    is where the learner's episode ends: terminated or truncated.
     """
 
     action: Array
@@ -62,6 +62,7 @@ class Transition:
     obs: Array
     valid: Bools
     episodes: list[Finished]
+    ended: Bools
 
 
 def episode_seed(seed: int, number: int) -> int:
@@ -143,16 +144,21 @@ class Envs:
             )
         limit = self._backend.time_limit
         self._is_cut = limit is None and vectorization == "sync" and not training and not atari
-        self._time_limit = LONGEST_EPISODE if self._is_cut else limit
+        if self._is_cut:
+            limit = LONGEST_EPISODE
+        self._time_limit = math.inf if limit is None else limit
         self.single_observation_space = self._backend.observation_space
         self.single_action_space = self._backend.action_space
         self._actions = ActionEncoder(self.single_action_space)
         self._next_number = 0
         self._numbers = np.zeros(n_envs, np.int64)
-        self._lengths = np.zeros(n_envs, np.int64)
         self._returns = np.zeros(n_envs)
-        self._all, self._none = np.ones(n_envs, np.bool_), np.zeros(n_envs, np.bool_)
-        self._indices = np.arange(n_envs)
+        self._time = 0  # steps so far
+        self._begun = np.zeros(n_envs, np.int64)  # when the episodes began, without invalid rows
+        self._due = math.inf  # before this time no episode is at its limit
+        self._all: Bools = np.ones(n_envs, np.bool_)
+        self._all.flags.writeable = False  # handed out in every step
+        self._none, self._indices = np.zeros(n_envs, np.bool_), np.arange(n_envs)
         self._log = _ActionLog(n_envs, self.single_action_space)
 
     def reset(self) -> Array:
@@ -172,26 +178,47 @@ class Envs:
             step = self._backend.step(actions)
         finally:
             waiting.ended()
-        self._lengths += step.valid
-        self._returns += step.reward
-        terminated, truncated = step.terminated, step.truncated
-        if self._time_limit is not None:
-            truncated |= self._lengths >= self._time_limit
-        ended = (terminated | truncated).nonzero()[0]
-        episodes = [self._finished(int(i)) for i in ended]
-        self.obs = step.next_obs
-        if episodes and self._autoreset:
-            self.obs = step.next_obs.copy()
-            self._begin(ended)
-            with waiting.calling("reset()"):
-                self._backend.reset(ended, self._seeds(ended), self.obs)
-        reward = step.reward
+        next_obs, reward, terminated, truncated, life_lost, valid = step
+        self._time += 1
+        if valid is None:
+            valid = self._all
+        else:
+            self._begun += ~valid
+        self._returns += reward
+        if self._time >= self._due:
+            truncated = truncated | (self._lengths >= self._time_limit)
+        ended = terminated | truncated
+        episodes: list[Finished] = []
+        self.obs = next_obs
+        if np.count_nonzero(ended):
+            episodes = self._end(ended.nonzero()[0])
         if self._learner_view:
             reward = np.sign(reward)
-            terminated = terminated | step.life_lost
+            if life_lost is not None:
+                terminated, ended = terminated | life_lost, ended | life_lost
         return Transition(
-            action, reward, terminated, truncated, step.next_obs, self.obs, step.valid, episodes
+            action, reward, terminated, truncated, next_obs, self.obs, valid, episodes, ended
         )
+
+    def _end(self, which: npt.NDArray[np.int64]) -> list[Finished]:
+        """Return the episodes of these environments, which end; the next ones begin."""
+        lengths = self._lengths
+        episodes = [
+            Finished(
+                env=i,
+                episode_return=float(self._returns[i]),
+                length=int(lengths[i]),
+                number=int(self._numbers[i]),
+                success=self._backend.success(i),
+            )
+            for i in which.tolist()
+        ]
+        if self._autoreset:
+            self.obs = self.obs.copy()
+            self._begin(which)
+            with waiting.calling("reset()"):
+                self._backend.reset(which, self._seeds(which), self.obs)
+        return episodes
 
     def run(self, act: Callable[[Array, Bools], Array], numbers: range) -> list[Finished]:
         """Run whole episodes from their beginning; return them by number.
@@ -212,7 +239,7 @@ class Envs:
             first = backend.start([episode_seed(self.seed, number) for number in current])
         obs, begins = first.copy(), np.ones(self.n_envs, np.bool_)
         returns, lengths = [0.0] * self.n_envs, [0] * self.n_envs
-        limit = self._time_limit or np.inf
+        limit = self._time_limit
         awake, done = list(range(self.n_envs)), list[Finished]()
         while awake:
             action = act(obs, begins)
@@ -250,20 +277,16 @@ class Envs:
         """Tell whether it ended for want of a time limit alone."""
         return self._is_cut and episode.length >= LONGEST_EPISODE
 
-    def _finished(self, i: int) -> Finished:
-        return Finished(
-            env=i,
-            episode_return=float(self._returns[i]),
-            length=int(self._lengths[i]),
-            number=int(self._numbers[i]),
-            success=self._backend.success(i),
-        )
+    @property
+    def _lengths(self) -> npt.NDArray[np.int64]:
+        return self._time - self._begun
 
     def _begin(self, which: npt.NDArray[np.int64]) -> None:
         """Number the next episodes, of the environments ``which``, and count from 0."""
         self._numbers[which] = self._next_number + np.arange(len(which))
         self._next_number += len(which)
-        self._lengths[which] = 0
+        self._begun[which] = self._time
+        self._due = int(self._begun.min()) + self._time_limit
         self._returns[which] = 0.0
         self._log.start(which)
 
@@ -297,7 +320,8 @@ class Envs:
             self.reset()
             return
         self._numbers[:] = state["numbers"]
-        self._lengths[:] = state["lengths"]
+        self._begun[:] = self._time - np.array(state["lengths"])
+        self._due = int(self._begun.min()) + self._time_limit
         self._returns[:] = state["returns"]
         self.obs = state["obs"].numpy().copy()
         seeds = self._seeds(np.arange(self.n_envs))
@@ -333,6 +357,7 @@ class ActionEncoder:
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self._start: Any = None
+        self._low = self._high = np.zeros(0)
         if isinstance(space, spaces.Box):
             self._low, self._high = space.low, space.high
         elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -344,6 +369,10 @@ class ActionEncoder:
     def encode(self, action: Array) -> Array:
         action = np.asarray(action).reshape(-1, *self._shape)
         if self._is_box:
+            if self._low.shape != action.shape:  # broadcast once, not with every step
+                self._low, self._high = (
+                    np.resize(bound, action.shape) for bound in (self._low, self._high)
+                )
             action = np.minimum(np.maximum(action, self._low), self._high)
         elif self._start is not None:
             action = action + self._start

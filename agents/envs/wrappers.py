@@ -6,11 +6,45 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import gymnasium
+import numpy as np
+import numpy.typing as npt
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.user_code import factory
 
 Env = gymnasium.Env[Any, Any]
+Array = npt.NDArray[Any]
 WRAPPER = "wrapper."
+
+
+class FrameStack(gymnasium.Wrapper[Array, Any, Any, Any]):
+    """The last observations, the newest last; as gymnasium's, with half of its copies.
+
+    Args:
+        env: gives arrays of a Box
+        size: how many; an episode begins with its first observation, so often
+    """
+
+    def __init__(self, env: Env, size: int) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.vector.utils.batch_space(env.observation_space, size)
+        self._stack: Array = np.zeros(
+            cast(Any, self.observation_space.shape), cast(Any, self.observation_space.dtype)
+        )
+
+    def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(**kwargs)
+        self._stack = np.empty_like(self._stack)
+        self._stack[...] = obs
+        return self._stack, info
+
+    def step(self, action: Any) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
+        """Take a step; what earlier ones returned stays as it is."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        before, self._stack = self._stack, np.empty_like(self._stack)
+        self._stack[:-1] = before[1:]
+        self._stack[-1] = obs
+        return self._stack, reward, terminated, truncated, info
 
 
 def take_wrappers(kwargs: dict[str, Any]) -> dict[str, Any]:

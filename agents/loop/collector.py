@@ -61,7 +61,7 @@ class Collector:
     def _store(self, acted_on: Array, action: Array, step: Transition) -> None:
         """Put the step into the memory as the algorithm shall see it, and move on."""
         normalizers = self.normalizers
-        ended = step.terminated | step.truncated
+        ended = step.ended
         obs = normalizers.learn(step.obs)
         reward = step.reward
         next_obs = obs if step.next_obs is step.obs else normalizers.normalize(step.next_obs)
@@ -79,7 +79,7 @@ class Collector:
             next_obs=next_obs,
             valid=step.valid,
         )
-        if ended.any():
+        if np.count_nonzero(ended):
             self.algorithm.episodes_ended(ended)
         self._obs = obs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,31 @@ from rltune.agents.config import AgentConfig
 from rltune.agents.spaces import InputParts, Spaces
 
 Array = npt.NDArray[Any]
+
+# For the few rows of a vector step, NumPy's way to an operation takes longer than the operation. It
+# is shortest where all operands are arrays of one shape, or of none, and the result has a place.
+_ONE = np.array(1.0)
+
+
+class _Clip:
+    """Keeps values within a limit on both sides; NaN stays."""
+
+    def __init__(self, limit: float) -> None:
+        self._low, self._high = np.array(-limit), np.array(limit)
+
+    def __call__(self, values: Array) -> Array:
+        clipped: Array = np.minimum(np.maximum(values, self._low), self._high)
+        return clipped
+
+
+class _Buffers:
+    """Room to compute the statistics of rows of one shape."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.n = np.array(float(shape[0]))
+        self.rows = np.empty(shape)
+        self.mean = np.empty(shape[1:])
+        self.var = np.empty(shape[1:])
 
 
 class RunningMeanStd:
@@ -24,6 +50,7 @@ class RunningMeanStd:
         self.mean = np.zeros(shape)
         self.var = np.ones(shape)
         self.count = epsilon
+        self._buffers = _Buffers((1, *shape))
 
     def update(self, rows: Array) -> None:
         """Take in ``rows`` of shape (n, *shape)."""
@@ -31,11 +58,44 @@ class RunningMeanStd:
         if n == 0:
             return
         rows = rows.astype(np.float64, copy=False)
-        mean = rows.sum(axis=0) / n
-        var = ((rows - mean) ** 2).sum(axis=0) / n
+        if not self.mean.shape:
+            self._update_number(rows)
+            return
+        if self._buffers.rows.shape != rows.shape:
+            self._buffers = _Buffers(rows.shape)
+        buffers = self._buffers
+        deviation, mean, var = buffers.rows, buffers.mean, buffers.var
+        add, multiply, divide = np.add, np.multiply, np.divide
+        add.reduce(rows, axis=0, out=mean)
+        divide(mean, buffers.n, mean)
+        deviation[...] = mean
+        np.subtract(rows, deviation, deviation)
+        multiply(deviation, deviation, deviation)
+        add.reduce(deviation, axis=0, out=var)
+        divide(var, buffers.n, var)
+        # The same as in `_update_number`, in the same order.
+        total = self.count + n
+        share, weight = np.array(n / total), np.array(self.count * n / total)
+        delta = np.subtract(mean, self.mean, mean)
+        multiply(var, buffers.n, var)
+        multiply(self.var, np.array(self.count), self.var)
+        add(self.var, var, self.var)
+        multiply(delta, delta, var)
+        multiply(var, weight, var)
+        add(self.var, var, self.var)
+        divide(self.var, np.array(total), self.var)
+        multiply(delta, share, delta)
+        add(self.mean, delta, self.mean)
+        self.count = total
+
+    def _update_number(self, rows: Array) -> None:
+        n = len(rows)
+        mean = np.add.reduce(rows) / n
+        deviation = rows - np.array(mean)
+        var = np.add.reduce(deviation * deviation) / n
         delta = mean - self.mean
         total = self.count + n
-        spread = self.var * self.count + var * n + delta**2 * (self.count * n / total)
+        spread = self.var * self.count + var * n + delta * delta * (self.count * n / total)
         self.mean = self.mean + delta * (n / total)
         self.var = spread / total
         self.count = total
@@ -70,13 +130,14 @@ class ObservationNormalizer:
         self._n_rest = n_rest
         self._n = shape[0] - n_rest if n_rest else 0  # how many of a vector are normalised
         self.statistics = RunningMeanStd((self._n,) if n_rest else shape)
-        self._clip = clip
-        self._epsilon = epsilon
+        self._clip = _Clip(clip)
+        self._epsilon = np.array(epsilon)
         self._refresh()
 
     def _refresh(self) -> None:
-        self._mean = self.statistics.mean
-        self._scale = 1.0 / np.sqrt(self.statistics.var + self._epsilon)
+        scale = self.statistics.var + self._epsilon
+        np.sqrt(scale, scale)
+        self._scale: Array = np.divide(_ONE, scale, scale)
 
     def update(self, obs: Array) -> None:
         """Take in the observations (n_envs, ...) of one vector step."""
@@ -91,9 +152,13 @@ class ObservationNormalizer:
         return self._scaled(obs)
 
     def _scaled(self, obs: Array) -> npt.NDArray[np.float32]:
-        scaled = (obs - self._mean) * self._scale
-        clipped: Array = np.minimum(np.maximum(scaled, -self._clip), self._clip)
-        return clipped.astype(np.float32)
+        scaled = obs.astype(np.float64)
+        rows = np.empty_like(scaled)
+        rows[...] = self.statistics.mean
+        np.subtract(scaled, rows, scaled)
+        rows[...] = self._scale
+        np.multiply(scaled, rows, scaled)
+        return self._clip(scaled).astype(np.float32)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics."""
@@ -119,8 +184,8 @@ class RewardNormalizer:
     ) -> None:
         self.statistics = RunningMeanStd()
         self._returns: Array = np.zeros(n_envs)
-        self._gamma = gamma
-        self._clip = clip
+        self._gamma = np.array(gamma)
+        self._clip = _Clip(clip)
         self._epsilon = epsilon
 
     def normalize(
@@ -130,12 +195,18 @@ class RewardNormalizer:
 
         ``ended`` marks the episodes that this step ended; rows that are not ``valid`` don't count.
         """
-        self._returns = np.where(valid, self._returns * self._gamma + reward, self._returns)
-        self.statistics.update(self._returns if valid.all() else self._returns[valid])
-        self._returns[ended] = 0.0
-        scaled = reward / np.sqrt(self.statistics.var + self._epsilon)
-        clipped: Array = np.minimum(np.maximum(scaled, -self._clip), self._clip)
-        return clipped
+        returns = self._returns * self._gamma
+        returns += reward
+        if np.count_nonzero(valid) == len(valid):
+            self.statistics.update(returns)
+        else:
+            returns = np.where(valid, returns, self._returns)
+            self.statistics.update(returns[valid])
+        self._returns = returns
+        if np.count_nonzero(ended):
+            returns[ended] = 0.0
+        scale = math.sqrt(self.statistics.var + self._epsilon)
+        return self._clip(reward / np.array(scale))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics and the running returns."""

@@ -120,17 +120,19 @@ class ReplayMemory:
 
     def add(self, **step: Unpack[VectorStep]) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
-        t, next_obs = self.position, step["next_obs"]
-        if self.final_obs:
+        t, next_obs, truncated = self.position, step["next_obs"], step["truncated"]
+        if self.final_obs and np.count_nonzero(self.truncated[t]):
             for key in [(t, env) for env in np.flatnonzero(self.truncated[t]).tolist()]:
                 self.final_obs.pop(key, None)
         self.action[t] = step["action"]
         self.reward[t] = step["reward"]
         self.terminated[t] = step["terminated"]
-        self.truncated[t] = step["truncated"] & ~step["terminated"]
+        self.truncated[t] = False
         self.valid[t] = step["valid"]
-        for env in np.flatnonzero(self.truncated[t]).tolist():
-            self.final_obs[t, env] = next_obs[env].astype(self.observations.dtype)
+        if np.count_nonzero(truncated):
+            self.truncated[t] = truncated & ~step["terminated"]
+            for env in np.flatnonzero(self.truncated[t]).tolist():
+                self.final_obs[t, env] = next_obs[env].astype(self.observations.dtype)
         self.position = (t + 1) % self.n_rows
         self.observations.put(t, step["obs"])
         self.observations.put_successor(self.position, step["obs"], next_obs)

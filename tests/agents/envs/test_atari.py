@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import gymnasium
 import numpy as np
 import pytest
-from rltune.agents.envs.vector import Envs
+from gymnasium.utils import seeding
+from rltune.agents.envs.vector import Envs, make_env
 
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
@@ -90,6 +92,33 @@ def test_the_picture_is_the_same(vectorization):
 def make_picture(vectorization: str):
     *_, (_, step) = rollout(make("ALE/Pong-v5", vectorization, n_envs=1), 10, action=0)
     return step.obs[0, -1]
+
+
+@pytest.mark.parametrize("name", ["PongNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"])
+def test_the_frames_are_those_of_gymnasiums_wrapper(name):
+    """Bit for bit, until a life is lost: gymnasium's does not press FIRE."""
+    ours = make_env(name, frame_stack=1)
+    obs, info = ours.reset(seed=7)
+    bare = gymnasium.make(name, obs_type="grayscale", frameskip=1)
+    bare.reset(seed=0)
+    bare.unwrapped.np_random = seeding.np_random(7)[0]
+    theirs = gymnasium.wrappers.AtariPreprocessing(bare)
+    theirs.reset()
+    reference = theirs.step(1)  # FIRE
+    generator = np.random.default_rng(0)
+    steps, score = 0, 0.0
+    while True:
+        np.testing.assert_array_equal(obs[0], reference[0])
+        assert info["lives"] == reference[4]["lives"]
+        action = generator.integers(ours.action_space.n)
+        obs, reward, terminated, truncated, info = ours.step(action)
+        reference = theirs.step(action)
+        if info["life_lost"] or steps == 150:
+            break
+        assert (reward, terminated, truncated) == reference[1:4]
+        steps, score = steps + 1, score + abs(reward)
+    assert steps >= 100
+    assert score > 0
 
 
 def test_no_frameskip_ids_are_not_sticky_in_envpool():

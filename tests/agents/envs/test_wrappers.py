@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from rltune.agents.envs.make import make_env
 from rltune.agents.errors import UserError
@@ -55,3 +56,18 @@ def test_other_ways_to_step_have_no_wrappers() -> None:
             env_kwargs={"wrapper.ClipReward.max_reward": 0.5},
             vectorization="native",
         )
+
+
+@pytest.mark.parametrize("name", ["Pendulum-v1", "FrozenLake-v1"])
+def test_frames_are_stacked_as_gymnasium_stacks_them(name: str) -> None:
+    ours = make_env(name, frame_stack=3)
+    bare = make_env(name)
+    theirs = gymnasium.wrappers.FrameStackObservation(bare, 3)
+    bare.action_space.seed(0)
+    pairs = [(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])]
+    for _ in range(5):
+        action = bare.action_space.sample()
+        pairs.append((ours.step(action)[0], theirs.step(action)[0]))
+    for mine, reference in pairs:  # at the end: what was returned earlier has stayed as it was
+        np.testing.assert_array_equal(mine, reference.reshape(-1))
+        assert mine.dtype == reference.dtype

@@ -108,3 +108,23 @@ def test_resume_is_bit_equal(tmp_path):
         elif t > 30:
             for a, b in zip(out, step(resumed, transition), strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (17,)])
+def test_statistics_are_bit_equal_to_the_formula(shape):
+    """The numbers of earlier versions, whose checkpoints go on with them."""
+    generator = np.random.default_rng(0)
+    running = RunningMeanStd(shape)
+    mean, var, count = np.zeros(shape), np.ones(shape), 1e-4
+    for n in (1, 8, 8, 3, 16, 8, 100):
+        rows = generator.normal(2, 5, size=(n, *shape)).astype(np.float32)
+        running.update(rows)
+        rows = rows.astype(np.float64)
+        batch_mean = rows.sum(axis=0) / n
+        batch_var = ((rows - batch_mean) ** 2).sum(axis=0) / n
+        delta, total = batch_mean - mean, count + n
+        spread = var * count + batch_var * n + delta**2 * (count * n / total)
+        mean, var, count = mean + delta * (n / total), spread / total, total
+        np.testing.assert_array_equal(running.mean, mean)
+        np.testing.assert_array_equal(running.var, var)
+        assert running.count == count
