@@ -50,6 +50,7 @@ class DQNKernel:
         self._gradients = nets.layers(self.gradient)
         self._delta = np.float32(config.huber_delta if config.td_loss == "huber" else math.inf)
 
+    @np.errstate(all="ignore")
     def best(self, obs: Array) -> Array:
         """Return the best actions (n,) for ``obs`` (n, ...)."""
         values = self.nets.forward(self._online, obs.reshape(len(obs), -1).T)

@@ -295,11 +295,11 @@ def test_the_target_follows_in_env_steps() -> None:
     for interval, tau in ((10, 1.0), (3, 0.5), (1, 0.1)):
         dqn = make(target_update_interval=interval, tau=tau, learning_starts=10**6)
         different(dqn)
-        distance = float((dqn.target._flat - dqn.learner.flat).norm())
+        distance = float((dqn.target.flat - dqn.learner.flat).norm())
         memory = dqn.make_memory()
         for _ in range(5):
             dqn.update(memory, 0.0)  # 4 env steps each
-        left = float((dqn.target._flat - dqn.learner.flat).norm())
+        left = float((dqn.target.flat - dqn.learner.flat).norm())
         assert left == pytest.approx(distance * (1 - tau) ** (20 // interval), rel=1e-4)
 
 
@@ -349,7 +349,7 @@ def test_a_resumed_run_is_bit_equal(kind: str, tmp_path: Path) -> None:
     theirs: Any = third.algorithm
     assert not torch.equal(ours.learner.flat, first.algorithm.learner.flat)  # type: ignore[attr-defined]
     assert torch.equal(ours.learner.flat, theirs.learner.flat)
-    assert torch.equal(ours.target._flat, theirs.target._flat)
+    assert torch.equal(ours.target.flat, theirs.target.flat)
     assert ours.epsilon == theirs.epsilon
     assert torch.equal(ours.generator.get_state(), theirs.generator.get_state())
 
