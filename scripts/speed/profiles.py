@@ -89,7 +89,7 @@ def profile(row: Row, seed: int, engine: str | None) -> dict[str, Any]:
 Shape = tuple[int, int, int, int]  # matrices at once; rows, columns and rows, columns
 
 
-def products(row: Row, seed: int, engine: str | None) -> dict[Shape, float]:
+def products(row: Row, seed: int, engine: str | None, env_steps: int = 400) -> dict[Shape, float]:
     """Return how many products of each shape an env step takes, by the definition in PyTorch."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -110,7 +110,7 @@ def products(row: Row, seed: int, engine: str | None) -> dict[Shape, float]:
 
     agent = make_rltune(row, seed, engine and "torch")
     cycle = agent.algorithm.update_every
-    part = row.shrunk(cycle * -(-400 // cycle))
+    part = row.shrunk(cycle * -(-env_steps // cycle))
     agent.learn(part.first)
     from_step = agent.env_steps
     with Count():

@@ -72,7 +72,10 @@ def train_sb3(row: Row, seed: int, engine: str | None) -> Slice:
 
 
 def train_rllib(row: Row, seed: int, engine: str | None) -> Slice:
-    """Train RLlib's PPO with one local env runner; Ray's processes count, as it needs them."""
+    """Train RLlib's PPO with one local env runner; Ray's processes count, as it needs them.
+
+    They work a little all the time, so on a busy machine they count for longer.
+    """
     import ray
 
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
