@@ -112,7 +112,7 @@ class _Sync(EnvBackend):
         self._shape = self.observation_space.shape
         self._atari = bool(options.get("atari"))
         self._takes_int = _takes_int(self._envs[0])
-        self._infos: Sequence[Mapping[str, Any]] = [{}] * n_envs  # of the last step
+        self._infos: list[Any] = [{}] * n_envs  # of the last step
         self._none = _constant(n_envs, False)
 
     def start(self, seeds: Sequence[int]) -> Array:
@@ -178,7 +178,7 @@ class _Sync(EnvBackend):
             array.shape != (n,) for array in (reward, terminated, truncated)
         ):
             return None
-        self._infos = infos
+        self._infos = list(infos)
         return Step(obs, reward, terminated, truncated)
 
     def _one_by_one(self, results: Sequence[Any]) -> Step:
