@@ -20,7 +20,7 @@ EVAL_SHARE = 0.2  # of a training's time, for its evaluations
 # What an env step of an evaluation costs, in those of training: a half to a seventh of one with PPO
 # on CartPole, Acrobot and Pendulum, less with agents that learn after every env step.
 COST = 0.2
-CLEAR = 3.0  # standard deviations
+CLEAR = 4.0  # standard deviations
 
 
 def is_too_low(
@@ -69,7 +69,8 @@ class EvaluationPlan:
         stops: those of them at which it is judged, its end among them
         cutoffs: stop -> value that lets the trial go on there, as far as it was known when the
             trial began
-        env_steps: that the evaluations may take in all, unless those for the record take more
+        env_steps: that the evaluations may take in all, unless those for the record, or without a
+            cutoff, take more
         objective: how evaluations become a value, see `metrics.py`
     """
 
@@ -97,9 +98,9 @@ class EvaluationPlan:
             length: expected of an episode; None: unknown
         """
         recorded = self.window(self.points[-1])
-        if point in recorded:
-            return self.episodes
-        decides = any(point in self.window(stop) for stop in self.stops)
+        decides = [stop for stop in self.stops if point in self.window(stop)]
+        if point in recorded or not self.cutoffs.keys() >= set(decides):
+            return self.episodes  # values that later ones are compared with
         least, most = (LEAST, self.episodes) if decides else (1, LEAST)
         within = 0.0
         if length:

@@ -154,7 +154,7 @@ class Halving(Scheduler):
     def cutoff(self, trial: int, env_steps: int) -> float | None:
         """Return the value with which a trial would go on; see `Scheduler.cutoff`."""
         rung = self._rung_at(env_steps)
-        if rung is None or rung == self.rungs[-1]:
+        if rung is None or rung == self.rungs[-1] or self.seconds is not None:  # not known before
             return None
         order, own = self._order[rung], self._standings[rung].get(trial)
         others = len(order) - (own is not None)

@@ -89,7 +89,7 @@ def test_an_evaluation_ends_when_it_is_clearly_too_low(tmp_path: Path, toy: None
         found[name] = rows[0]["eval_return"]
         episodes = [3 if name == "below" else 6, 6, 3, 3, 3, 6]
         if name == "dear":
-            episodes = [3, 3, 1, 1, 1, 6]
+            episodes = [3, 6, 1, 1, 1, 6]
         assert [row["eval_episodes"] for row in rows] == episodes
     assert found["above"] == found["even"] == found["unknown"] != found["below"]
 

@@ -293,4 +293,7 @@ def test_the_cutoff_is_known_before_the_trial_is_judged(name, direction):
                 break
     assert stopped > 20
     assert scheduler.cutoff(60, 90) is None
+    by_the_clock = make_scheduler("asha", 90, {"seconds": 60}, direction)
+    by_the_clock.restore({trial: {10: float(trial)} for trial in range(9)})
+    assert by_the_clock.cutoff(9, 10) is None
     assert NoScheduler().cutoff(0, 10) is None
