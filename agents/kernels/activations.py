@@ -26,9 +26,9 @@ class Cells(NamedTuple):
         array = np.empty(shape, np.float32)
         return cls(array, torch.from_numpy(array))
 
-    def taken(self, columns: Tensor) -> Cells:
-        """Return a copy of some of the last axis's indices."""
-        tensor = self.tensor.index_select(-1, columns)
+    def taken(self, index: Tensor, axis: int = -1) -> Cells:
+        """Return a copy of some units (axis 1) or rows (the last axis)."""
+        tensor = self.tensor.index_select(axis, index)
         return Cells(tensor.numpy(), tensor)
 
 
@@ -37,12 +37,13 @@ class Activation(NamedTuple):
 
     ``forward(z, before)`` turns the numbers ``z`` into the layer's output; ``backward(gradient, z,
     before)`` turns the gradient of that output into the gradient of its input. Only some need
-    ``before``, a copy of the input.
+    ``before``, a copy of the input. With some, output and gradient are both 0 for many numbers.
     """
 
     forward: Callable[[Cells, Cells | None], None]
     backward: Callable[[Cells, Cells, Cells | None], None]
     keeps_input: bool = False
+    has_zeros: bool = False
 
 
 def _tanh(z: Cells, _before: Cells | None) -> None:
@@ -96,7 +97,7 @@ def _silu_back(gradient: Cells, _z: Cells, before: Cells | None) -> None:
 
 ACTIVATIONS = {
     "tanh": Activation(_tanh, _tanh_back),
-    "relu": Activation(_relu, _relu_back),
+    "relu": Activation(_relu, _relu_back, has_zeros=True),
     "elu": Activation(_elu, _elu_back),
     "silu": Activation(_silu, _silu_back, keeps_input=True),
 }
