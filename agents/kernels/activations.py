@@ -26,9 +26,9 @@ class Cells(NamedTuple):
         array = np.empty(shape, np.float32)
         return cls(array, torch.from_numpy(array))
 
-    def taken(self, columns: Tensor) -> Cells:
-        """Return a copy of some of the last axis's indices."""
-        tensor = self.tensor.index_select(-1, columns)
+    def taken(self, index: Tensor, axis: int = -1) -> Cells:
+        """Return a copy of some units (axis 1) or rows (the last axis)."""
+        tensor = self.tensor.index_select(axis, index)
         return Cells(tensor.numpy(), tensor)
 
 

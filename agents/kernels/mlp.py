@@ -17,6 +17,8 @@ MOST_ROWS = 8192  # for which buffers are kept, of all numbers of rows together
 LARGE = 16384  # weights from which on it pays to leave out units that are 0 for all rows
 MANY = 0.75  # the part of a layer that is too many for that
 TORCH_FROM = 8192  # numbers from which PyTorch adds and multiplies faster than NumPy
+LARGE = 16384  # weights from which on it pays to leave out units that are 0 for all rows
+MANY = 0.75  # the part of a layer that is too many for that
 
 
 class Layer(NamedTuple):
@@ -197,17 +199,40 @@ class MLPs:
         n = gradient.shape[-1]
         below = Cells(gradient, torch.from_numpy(gradient))
         for i in range(len(layers) - 1, -1, -1):
+            weight = layers[i].weight if i else layers[i].weight[:, :, first:]
             if i < self._n_active:
-                output, before = (
-                    cells if cells is None or columns is None else cells.taken(columns)
-                    for cells in (rows.outputs[i], rows.before[i])
-                )
-                assert output is not None
+                output, before = rows.outputs[i], rows.before[i]
+                live = self._live(i, rows, weight.size) if i else None
+                if live is not None:
+                    units = torch.from_numpy(live)
+                    below, output = below.taken(units, 1), output.taken(units, 1)
+                    weight = weight.take(live, axis=1)
+                if columns is not None:
+                    output = output.taken(columns)
+                    before = None if before is None else before.taken(columns)
                 self._activation.backward(below, output, before)
-            weight = layers[i].transposed if i else layers[i].transposed[:, first:]
-            above, below = below, Cells.of(len(weight), weight.shape[1], n)
-            _product(weight, above.array, below.array)
+            above, below = below, Cells.of(len(weight), weight.shape[2], n)
+            _product(weight.swapaxes(-1, -2), above.array, below.array)
         return below.array
+
+    def _live(self, i: int, rows: Rows, n_weights: int) -> Array | None:
+        """Return the units of layer ``i`` that are not 0 for all rows; None: it's not worth it."""
+        if not self._activation.has_zeros or i >= self._n_active or self.n_networks > 1:
+            return None
+        if n_weights < LARGE:
+            return None
+        live = np.flatnonzero(np.matmul(rows.outputs[i].array, rows.ones))
+        return live if len(live) < MANY * self.sizes[i] else None
+
+
+def _backward_of(
+    units: Array, weight: Array, own: Array, inputs: Array, gradient: Array, to_inputs: Array
+) -> None:
+    """Set the gradients of a layer's weights and inputs, of which other units have no part."""
+    own = own.take(units, axis=0)
+    gradient.fill(0)
+    gradient[units] = np.dot(own, inputs.T)
+    np.dot(weight.take(units, axis=0).T, own, out=to_inputs)
 
 
 def _backward_of(
@@ -222,7 +247,7 @@ def _backward_of(
 
 def _product(weight: Array, gradient: Array, out: Array) -> None:
     """Compute a matrix product; BLAS takes four times as long where it is an outer one."""
-    if weight.shape[-1] > 1:
+    if weight.shape[-1] != 1:
         np.matmul(weight, gradient, out=out)
     elif out.size < TORCH_FROM:
         np.multiply(weight, gradient, out=out)

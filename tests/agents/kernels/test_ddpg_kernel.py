@@ -52,6 +52,15 @@ def test_gradients_are_those_of_the_losses(
 
 
 @BOTH
+@pytest.mark.parametrize("part", [0.1, 0.6, 1.0])
+def test_units_without_a_part(cls: Any, part: float) -> None:
+    agent = check.make(cls, net_arch=[128, 140])
+    for network in (agent.nets.actor, *agent.nets.critics.networks):
+        check.silence(network, part)
+    assert_gradients(agent, batch_of(agent))
+
+
+@BOTH
 def test_saturated_actions(cls: Any) -> None:
     agent = check.make(cls)
     with torch.no_grad():

@@ -53,6 +53,16 @@ def test_gradients_are_those_of_the_losses(activation: str, changes: dict[str, A
         assert_gradients(agent, batch_of(agent))
 
 
+@pytest.mark.parametrize("part", [0.1, 0.6, 1.0])
+def test_units_without_a_part(part: float) -> None:
+    agent = check.make(SAC, net_arch=[128, 140])
+    for network in (agent.nets.actor, *agent.nets.critics.networks):
+        check.silence(network, part)
+    with torch.no_grad():  # without them all values would be alike
+        agent.nets.critics.networks[0][1].bias += 0.1
+    assert_gradients(agent, batch_of(agent))
+
+
 @pytest.mark.parametrize("log_std", [-30.0, -19.9, 1.9, 30.0])
 def test_log_std_at_its_limits(log_std: float) -> None:
     agent = check.make(SAC)
