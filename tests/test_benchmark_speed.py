@@ -123,7 +123,7 @@ def test_a_profile_adds_up(speed: ModuleType) -> None:
     shares = profiled(lambda: sum(n * n for n in range(500_000)))
     assert sum(shares.values()) == pytest.approx(1)
     assert group_of(sys._getframe()) == "rest"
-    shapes = products(row, 0, None, env_steps=256)
+    shapes = products(row, 0, env_steps=256)
     # Half an update an env step: three layers of 64 rows, the gradients of their weights and of the
     # inputs of two. The target network values the rows of 128 updates at once.
     of_learning = {shape: n for shape, n in shapes.items() if 64 in shape[1:]}

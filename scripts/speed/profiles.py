@@ -75,7 +75,7 @@ def profile(row: Row, seed: int, engine: str | None) -> dict[str, Any]:
     shares = profiled(lambda: agent.learn(row.last))
     an_env_step = (cpu_seconds() - started) / (agent.env_steps - from_step)
     agent.close()
-    bare = sum(n * seconds_of(shape) for shape, n in products(row, seed, engine).items())
+    bare = sum(n * seconds_of(shape) for shape, n in products(row, seed).items())
     return {
         "engine": getattr(agent, "engine", "torch"),
         "shares": shares,
@@ -89,7 +89,7 @@ def profile(row: Row, seed: int, engine: str | None) -> dict[str, Any]:
 Shape = tuple[int, int, int, int]  # matrices at once; rows, columns and rows, columns
 
 
-def products(row: Row, seed: int, engine: str | None, env_steps: int = 400) -> dict[Shape, float]:
+def products(row: Row, seed: int, env_steps: int = 400) -> dict[Shape, float]:
     """Return how many products of each shape an env step takes, by the definition in PyTorch."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -108,7 +108,7 @@ def products(row: Row, seed: int, engine: str | None, env_steps: int = 400) -> d
                 counts[many, a.shape[-2], a.shape[-1], columns] += 1
             return function(*args, **(kwargs or {}))
 
-    agent = make_rltune(row, seed, engine and "torch")
+    agent = make_rltune(row, seed, "torch")
     cycle = agent.algorithm.update_every
     part = row.shrunk(cycle * -(-env_steps // cycle))
     agent.learn(part.first)

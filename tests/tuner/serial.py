@@ -111,6 +111,7 @@ class Serial:
             jobs[name] = jobs.pop(name)  # to the end of the queue
             if driver.on_result(name, job.step()[PAYLOAD]):
                 jobs.pop(name).cleanup()
+            driver.use_the_time()
         else:
             assert results < MORE_THAN_ENOUGH
         self.history.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from rltune.space.space import Space
 from rltune.study.database import read_study
 from rltune.study.distributions import to_unit
 from rltune.study.optuna_log import quiet
-from rltune.study.records import Proposal
+from rltune.study.records import PROPOSED_AT, Proposal
 from rltune.study.stored_parameters import StoredParameters
 
 if TYPE_CHECKING:
@@ -331,6 +332,8 @@ def _proposes(
     """Whether the sampler proposes it from what was known when it was."""
     asked = trial.datetime_start
     assert asked is not None
+    if PROPOSED_AT in trial.user_attrs:
+        asked = datetime.fromisoformat(trial.user_attrs[PROPOSED_AT])
     seen = []
     for before in trials[: trial.number]:
         if before.datetime_complete is None or before.datetime_complete > asked:

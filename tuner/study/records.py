@@ -9,6 +9,9 @@ from typing import Any
 
 from rltune.stats.pareto import front, spread
 
+# The attribute of a trial that says when it was proposed, if that was before it began.
+PROPOSED_AT = "proposed_at"
+
 
 @dataclass(frozen=True)
 class StartConfig:

@@ -21,6 +21,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,7 +34,14 @@ from rltune.common.reading import reading
 from rltune.study.database import Database
 from rltune.study.optuna_log import quiet
 from rltune.study.reasons import TIME_LIMIT
-from rltune.study.records import Asked, Proposal, StartConfig, TrialRecord, quality
+from rltune.study.records import (
+    PROPOSED_AT,
+    Asked,
+    Proposal,
+    StartConfig,
+    TrialRecord,
+    quality,
+)
 from rltune.study.stored_parameters import StoredParameters
 
 if TYPE_CHECKING:
@@ -96,6 +104,7 @@ class SearchStudy:
         self._largest = 0  # budget of a complete trial, where budgets differ
         self._ahead: Proposal | None = None
         self._ahead_since = -1  # so many trials had ended then
+        self._ahead_at = datetime.now()
         with quiet(), reading(path):
             stored = StoredParameters(space, [start.config for start in starts])
             self._database = Database(Path(path), proposer.directions, stored)
@@ -141,8 +150,11 @@ class SearchStudy:
             self._database.start(trial)
             self._waiting.popleft()
             return _asked(trial)
-        proposal = self._taken_ahead(accept)
-        proposal = proposal or self._proposer.propose(self._database.trials, accept)
+        proposal, proposed_at = self._taken_ahead(accept), {}
+        if proposal is not None:  # a replay has to know what was known
+            proposed_at = {PROPOSED_AT: self._ahead_at.isoformat()}
+        else:
+            proposal = self._proposer.propose(self._database.trials, accept)
         if proposal is None:
             return None
         config, kept = proposal.config, json_dict(about(len(self._database.trials)))
@@ -158,6 +170,7 @@ class SearchStudy:
                     "hash": config_hash(config),
                     "origin": "sampler",
                     "proposal": proposal.source,
+                    **proposed_at,
                     **({"attrs": kept} if kept else {}),
                 },
             )
@@ -172,7 +185,7 @@ class SearchStudy:
         dropped. It is nowhere in the study before it is taken.
         """
         if not self.is_ahead:
-            self._ahead_since = len(self._ended)
+            self._ahead_since, self._ahead_at = len(self._ended), datetime.now()
             self._ahead = self._proposer.propose(self._database.trials)
 
     @property

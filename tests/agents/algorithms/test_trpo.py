@@ -137,7 +137,7 @@ def test_the_entropy_bonus_is_part_of_what_is_climbed() -> None:
 def test_the_actor_learns_from_one_row_in_so_many() -> None:
     agent = make(sub_sampling_factor=3)
     whole = agent.policy.look_back(rollout(agent, np.random.default_rng(0)))
-    part = agent._behaviour(whole)
+    part = agent._behaviour(agent._actors_part(whole))
     assert len(whole.obs) == 64
     assert len(part.obs) == len(part.params) == 22
     rows = [int((whole.obs == row).all(-1).nonzero()) for row in part.obs]

@@ -24,6 +24,7 @@ def test_a_chunk_is_a_row_of_the_history() -> None:
         "cpu_time": 8.0,
         "env_steps_per_second": 100.0,
         "node": platform.node(),
+        "engine": "torch",
         "policy_loss": 0.25,
     }
 

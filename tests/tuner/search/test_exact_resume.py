@@ -39,6 +39,9 @@ TIMES = [
     "cpu_time",
     "memory",
     "memory_in_use",
+    "idle_seconds",
+    "save_seconds",
+    "make_seconds",
 ]
 
 

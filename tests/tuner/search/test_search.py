@@ -94,7 +94,7 @@ def test_a_replay_decides_as_the_search_did(
 @pytest.mark.usefixtures("no_ray")
 def test_equal_values_are_decided_and_replayed(tmp_path: Path) -> None:
     space = {"space": {"sleep": {"uniform": [0.0, 1e-6]}}, "fixed": {"quality": 0.5}}
-    path = search(tmp_path, space, trials=20, tournament=False).path
+    path = search(tmp_path, space, trials=20, tournament=False, eval_episodes=3).path
     trials = rltune.open(path).trials()
     assert trials.loc[trials["state"] == "COMPLETE", "objective"].nunique() == 1
     stopped = trials[trials["state"] == "PRUNED"]

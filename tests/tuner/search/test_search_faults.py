@@ -180,7 +180,7 @@ def test_stop_rules_name_what_ails_a_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reasons = {
-        "frozen": ("PRUNED", "return frozen: -1.0"),
+        "frozen": ("PRUNED", "return frozen: -"),
         "collapsed": ("PRUNED", "entropy collapse: -1e+03 < -"),
         "thrown": ("PRUNED", "KL blow-up: 7 > 1 nats an update at "),
         "dead_values": ("PRUNED", "dead value function: explained variance -0.5 at "),
