@@ -140,24 +140,25 @@ class RolloutPolicy:
             self.config.n_steps, self.spaces, self.spaces.action.shape, self.distribution.dtype
         )
 
-    @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the raw (unclipped) actions for ``obs`` (n, ...); greedy unless ``explore``."""
-        if self.kernel is not None:
-            noise = self.distribution.noise(len(obs), self.generator) if explore else None
-            return self._shaped(self.kernel.act(obs, noise))
-        inputs = self.tensor(obs)
+        if self.kernel is None:
+            return self._shaped(self._act(self.tensor(obs), explore).cpu().numpy())
+        rows = obs.reshape(len(obs), -1)
+        return self._shaped(self.kernel.act(rows, self.generator if explore else None))
+
+    @torch.no_grad()
+    def _act(self, inputs: Tensor, explore: bool) -> Tensor:
+        """Return the actions by PyTorch: (n, size)."""
         latent = self.nets.actor.torso(self.nets.read(inputs))
         params = self.nets.parts.allow(self.nets.actor.params(latent), inputs)
         if not explore:
-            action = self.distribution.mode(params)
-        elif self.config.use_sde and self.nets.actor.std == "sde":
-            noise = torch.bmm(latent.unsqueeze(1), self._exploration(len(obs))).squeeze(1)
-            action = self.distribution.mode(params) + noise
-        else:
-            noise = self.distribution.noise(len(obs), self.generator)
-            action = self.distribution.sample(params, noise)
-        return self._shaped(action.cpu().numpy())
+            return self.distribution.mode(params)
+        if self.config.use_sde and self.nets.actor.std == "sde":
+            noise = torch.bmm(latent.unsqueeze(1), self._exploration(len(inputs))).squeeze(1)
+            return self.distribution.mode(params) + noise
+        noise = self.distribution.noise(len(inputs), self.generator)
+        return self.distribution.sample(params, noise)
 
     def _shaped(self, action: NDArray[Any]) -> NDArray[Any]:
         """Return actions (n, size) in the type and shape of the space's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rltune.agents.kernels.mlp import MLPs
 from rltune.agents.kernels.policies import Choice, Normal, Policy
@@ -13,7 +14,7 @@ from rltune.agents.kernels.standard import linear_layers
 from rltune.agents.learner import Learner
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import Gaussian
-from torch import Tensor, nn
+from torch import nn
 
 Array = NDArray[Any]
 CHUNK = 1024  # rows of a long rollout that are looked at together: their numbers stay in the cache
@@ -47,21 +48,22 @@ class ActorCriticKernel:
             log_std = slot([nets.actor.log_std], learner.flat)
             self.policy = Normal(log_std, flat, self.gradient)
 
-    def act(self, obs: Array, noise: Tensor | None) -> Array:
+    @np.errstate(all="ignore")  # of a policy that has come to nothing
+    def act(self, obs: Array, generator: torch.Generator | None) -> Array:
         """Return actions (n, size) for ``obs`` (n, d).
 
         Args:
             obs: what is seen
-            noise: of the distribution; None: the most likely actions
+            generator: of the noise; None: the most likely actions
         """
         rows = self._acting.rows(len(obs))
         hidden = self._acting.forward(self._acting_layers, obs.T, rows)[0]
         weight, bias = self._heads[0]
         outputs = np.dot(weight, hidden)
         outputs += bias
-        if noise is None:
+        if generator is None:
             return self.policy.mode(outputs).T
-        return self.policy.sample(outputs, noise.numpy()).T
+        return self.policy.sample(outputs, generator).T
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """Return the actor's outputs (outputs, rows) and the values (rows,) for ``x`` (d, rows)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rltune.agents.kernels.slots import Slot
 from rltune.agents.networks.distributions import LOG_2PI
@@ -25,9 +26,10 @@ class Choice:
         chosen: Array = np.argmax(outputs, 0)[None]
         return chosen
 
-    def sample(self, outputs: Array, noise: Array) -> Array:
-        """Return actions (1, rows), drawn with Gumbel noise (rows, choices)."""
-        chosen: Array = np.argmax(outputs + noise.T, 0)[None]
+    def sample(self, outputs: Array, generator: torch.Generator) -> Array:
+        """Return actions (1, rows), drawn with Gumbel noise."""
+        drawn = torch.empty(outputs.shape[::-1]).exponential_(generator=generator).numpy()
+        chosen: Array = np.argmax(outputs - np.log(drawn.T), 0)[None]
         return chosen
 
     def evaluate(self, outputs: Array, action: Array) -> tuple[Array, Array]:
@@ -97,8 +99,9 @@ class Normal:
         """Return the means: (size, rows)."""
         return outputs
 
-    def sample(self, outputs: Array, noise: Array) -> Array:
-        """Return actions (size, rows), drawn with standard normal noise (rows, size)."""
+    def sample(self, outputs: Array, generator: torch.Generator) -> Array:
+        """Return actions (size, rows), drawn with standard normal noise."""
+        noise = torch.randn(outputs.shape[::-1], generator=generator).numpy()
         drawn: Array = outputs + np.exp(self._log_std) * noise.T
         return drawn
 

@@ -76,12 +76,13 @@ class TRPOKernel:
             self._kl_scale = 1 / nets.distribution.size
             self._std = slice(log_std.offset, log_std.offset + nets.distribution.size)
 
-    def act(self, obs: Array, noise: Tensor | None) -> Array:
-        """Return actions (n, size) for ``obs`` (n, d); the most likely ones without ``noise``."""
+    @np.errstate(all="ignore")  # of a policy that has come to nothing
+    def act(self, obs: Array, generator: torch.Generator | None) -> Array:
+        """Return actions (n, size) for ``obs`` (n, d); the most likely ones without a generator."""
         outputs = self._outputs(obs.T)
-        if noise is None:
+        if generator is None:
             return self.policy.mode(outputs).T
-        return self.policy.sample(outputs, noise.numpy()).T
+        return self.policy.sample(outputs, generator).T
 
     def evaluate(self, x: Array, action: Array) -> tuple[Array, Array]:
         """Return log-probabilities and values of a rollout; see `ActorCriticKernel.evaluate`."""
