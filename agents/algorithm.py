@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
-from rltune.agents.engines import NUMPY, TORCH, check_engine
+from rltune.agents.engines import AUTO, NUMPY, TORCH, check_engine
 from rltune.agents.errors import NotStandardError, UserError
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces
@@ -75,6 +75,7 @@ class Algorithm(ABC, Generic[C]):
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
         kernel: computes in place of PyTorch; None: PyTorch does
+        kernel_on_request: whether engine "auto" leaves the kernel out
         NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
     """
 
@@ -84,6 +85,7 @@ class Algorithm(ABC, Generic[C]):
     state_size: int = 0
     learning_rate_factor: float = 1.0
     kernel: Any = None
+    kernel_on_request: ClassVar[bool] = False
     NETWORKS: ClassVar[tuple[str, ...]] = ("nets", "target", "average")
 
     def __init__(self, config: C, spaces: Spaces, *, seed: int, device: str = "cpu") -> None:
@@ -112,7 +114,7 @@ class Algorithm(ABC, Generic[C]):
             UserError: there is no such engine, or no kernel although one is asked for.
         """
         check_engine(engine)
-        if engine == TORCH:
+        if engine == TORCH or (engine == AUTO and self.kernel_on_request):
             return
         try:
             if "make_kernel" not in vars(type(self)):

@@ -215,25 +215,6 @@ class MLPs:
             _product(weight.swapaxes(-1, -2), above.array, below.array)
         return below.array
 
-    def _live(self, i: int, rows: Rows, n_weights: int) -> Array | None:
-        """Return the units of layer ``i`` that are not 0 for all rows; None: it's not worth it."""
-        if not self._activation.has_zeros or i >= self._n_active or self.n_networks > 1:
-            return None
-        if n_weights < LARGE:
-            return None
-        live = np.flatnonzero(np.matmul(rows.outputs[i].array, rows.ones))
-        return live if len(live) < MANY * self.sizes[i] else None
-
-
-def _backward_of(
-    units: Array, weight: Array, own: Array, inputs: Array, gradient: Array, to_inputs: Array
-) -> None:
-    """Set the gradients of a layer's weights and inputs, of which other units have no part."""
-    own = own.take(units, axis=0)
-    gradient.fill(0)
-    gradient[units] = np.dot(own, inputs.T)
-    np.dot(weight.take(units, axis=0).T, own, out=to_inputs)
-
 
 def _backward_of(
     units: Array, weight: Array, own: Array, inputs: Array, gradient: Array, to_inputs: Array

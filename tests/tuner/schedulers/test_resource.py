@@ -77,7 +77,7 @@ def test_only_the_seeds_that_it_is_judged_on_count() -> None:
 def test_a_search_replays_and_goes_on_as_it_was_judged(
     tmp_path: Path, no_ray: None, seeds: int | str
 ) -> None:
-    options = {"seconds": 0.5, "min_population": 3}
+    options = {"seconds": 0.4, "min_population": 3}
     result = search(
         tmp_path, SPACE, trials=16, seeds=seeds, scheduler_options=options, tournament=False
     )
