@@ -95,6 +95,7 @@ def test_the_interval_of_a_median(speed: ModuleType) -> None:
     assert confidence == pytest.approx(0.978, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_held_out_slice_of_ours(speed: ModuleType) -> None:
     job = {"what": "slice", "side": "rltune", "seed": 0, "engine": None, "core": None}
     found = speed.one({**job, "row": "sac MountainCarContinuous-v0", "env_steps": 32})
@@ -115,6 +116,7 @@ def test_a_held_out_pair_is_measured_and_its_ratio_is_not_printed(tmp_path: Path
     assert pair["ours"]["env_steps"] == pair["theirs"]["env_steps"] == 32
 
 
+@pytest.mark.slow
 def test_a_profile_adds_up(speed: ModuleType) -> None:
     from speed.profiles import group_of, products, profiled
     from speed.rows import row_named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +55,17 @@ def gradients_of(loss: torch.Tensor, agent: Any) -> list[torch.Tensor]:
     return list(torch.autograd.grad(loss, agent.learner.parameters))
 
 
+HYPERPARAMETERS = [(0.2, None, 0.01), (0.0, 0.2, 0.0), (0.1, 0.0, 0.1)]
+
+
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])
 @pytest.mark.parametrize("action", list(ACTIONS))
-@pytest.mark.parametrize("rows", [1, 7, 64])
-def test_ppos_gradient_is_autograds(activation: str, action: str, rows: int) -> None:
+def test_ppos_gradient_is_autograds(activation: str, action: str) -> None:
     config = {"net_arch": [24, 24], "activation": activation, "n_steps": 8}
     agent = PPO(make_config(PPOConfig, config), spaces_of(action), seed=1)
     agent.use_engine("numpy")
-    rollout = random_rollout(agent, rows)
-    for clip_range, clip_range_vf, ent_coef in (
-        (0.2, None, 0.01),
-        (0.0, 0.2, 0.0),
-        (0.1, 0.0, 0.1),
-    ):
+    for rows, (clip_range, clip_range_vf, ent_coef) in product([1, 7, 64], HYPERPARAMETERS):
+        rollout = random_rollout(agent, rows)
         limits = Limits(clip_range, clip_range_vf, ent_coef, 0.5)
         loss, metrics = ppo_loss(agent.nets, rollout, Scalars.of(limits, agent.device))
         found = agent.kernel.gradient(Transitions.of(rollout), limits)

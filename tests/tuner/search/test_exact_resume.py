@@ -135,6 +135,7 @@ def frames(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
                 "test_seeds": 2,
             },
             id="two objectives",
+            marks=pytest.mark.slow,
         ),
     ],
 )
