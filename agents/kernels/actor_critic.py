@@ -97,6 +97,7 @@ class ActorCriticKernel:
             np.dot(weight.T, gradient, out=below[i])
         self._hidden.backward(self._layers, self._gradients, self._x, self._rows)
 
+    @np.errstate(all="ignore")
     def evaluate(self, x: Array, action: Array) -> tuple[Array, Array]:
         """Return log-probabilities and values, each (rows,), of a whole rollout.
 

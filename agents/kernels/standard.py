@@ -53,7 +53,7 @@ def check_actor_critic(nets: ActorCritic, config: OnPolicyConfig) -> None:
 
 
 def check_off_policy(actor: Reader, critics: Reader, config: OffPolicyConfig) -> None:
-    """Check that `CriticsKernel` and `actor_network` compute what these networks do.
+    """Check that `CriticsKernel` and `ActorKernel` compute what these networks do.
 
     Args:
         actor: its hidden layers

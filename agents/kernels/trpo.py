@@ -84,6 +84,7 @@ class TRPOKernel:
             return self.policy.mode(outputs).T
         return self.policy.sample(outputs, generator).T
 
+    @np.errstate(all="ignore")
     def evaluate(self, x: Array, action: Array) -> tuple[Array, Array]:
         """Return log-probabilities and values of a rollout; see `ActorCriticKernel.evaluate`."""
         n = action.shape[1]
