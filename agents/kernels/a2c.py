@@ -37,14 +37,13 @@ class A2CKernel:
     def gradient(self, batch: Transitions) -> tuple[float, ...]:
         """Set the gradient of the loss in ``nets.gradient``; returns `METRICS`."""
         ent_coef, vf_coef = self.config.ent_coef, self.config.vf_coef
-        n = np.float32(len(batch.advantage))
+        n = len(batch.advantage)
         outputs, value = self.nets.forward(batch.obs)
         log_prob, entropies = self.nets.policy.evaluate(outputs, batch.action)
-        policy_loss = -batch.advantage.dot(log_prob) / n
+        policy_loss = -float(batch.advantage.dot(log_prob)) / n
         error = value - batch.target
-        value_loss = error.dot(error) / n
-        entropy = np.add.reduce(entropies) / n
-        to_log_prob = batch.advantage / -n
-        self.nets.backward(to_log_prob, -ent_coef / float(n), error * (2 * vf_coef / n))
+        value_loss = float(error.dot(error)) / n
+        entropy = float(np.add.reduce(entropies)) / n
+        self.nets.backward(batch.advantage / -n, -ent_coef / n, error * (2 * vf_coef / n))
         loss = policy_loss + vf_coef * value_loss - ent_coef * entropy
-        return tuple(map(float, (loss, policy_loss, value_loss, entropy)))
+        return loss, policy_loss, value_loss, entropy

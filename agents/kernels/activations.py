@@ -12,6 +12,8 @@ from torch import Tensor
 
 Array = NDArray[Any]
 SMALL = 1024  # numbers below which a call costs more than its work
+TORCH_FROM = 8192  # numbers from which PyTorch adds and multiplies faster than NumPy
+_MINUS_ONE = torch.tensor(-1.0)
 
 
 class Cells(NamedTuple):
@@ -35,34 +37,51 @@ class Cells(NamedTuple):
 class Activation(NamedTuple):
     """An activation.
 
-    ``forward(z, before)`` turns the numbers ``z`` into the layer's output; ``backward(gradient, z,
-    before)`` turns the gradient of that output into the gradient of its input. Only some need
-    ``before``, a copy of the input. With some, output and gradient are both 0 for many numbers.
+    ``forward(z, bias, before)`` turns the products ``z`` into the layer's output; ``backward(
+    gradient, z, before)`` turns the gradient of that output into the gradient of its input. Only
+    some need ``before``, a copy of the input. With some, output and gradient are both 0 for many
+    numbers.
     """
 
-    forward: Callable[[Cells, Cells | None], None]
+    forward: Callable[[Cells, Array, Cells | None], None]
     backward: Callable[[Cells, Cells, Cells | None], None]
     keeps_input: bool = False
     has_zeros: bool = False
 
 
-def _tanh(z: Cells, _before: Cells | None) -> None:
-    array = z.array
+def add_bias(z: Cells, bias: Array) -> None:
+    """Add the biases (networks, outputs, 1) to the products."""
+    if z.array.size < TORCH_FROM:
+        np.add(z.array, bias, out=z.array)
+    else:
+        z.tensor.add_(torch.from_numpy(bias))
+
+
+def _tanh(z: Cells, bias: Array, _before: Cells | None) -> None:
+    array, tensor = z.array, z.tensor
     if array.size < SMALL:
+        np.add(array, bias, out=array)
         np.tanh(array, out=array)
         return
-    # PyTorch's sigmoid takes a third of the time of its tanh, or of NumPy's.
-    np.add(array, array, out=array)
-    torch.sigmoid(z.tensor, out=z.tensor)
-    np.add(array, array, out=array)
-    np.subtract(array, 1, out=array)
+    # 2 sigmoid(2 z) - 1: PyTorch's sigmoid takes a third of the time of its tanh, or of NumPy's.
+    if array.size < TORCH_FROM:
+        np.add(array, bias, out=array)
+        np.add(array, array, out=array)
+        torch.sigmoid(tensor, out=tensor)
+        np.add(array, array, out=array)
+        np.subtract(array, 1, out=array)
+    else:
+        torch.add(torch.from_numpy(bias + bias), tensor, alpha=2, out=tensor)
+        torch.sigmoid(tensor, out=tensor)
+        torch.add(_MINUS_ONE, tensor, alpha=2, out=tensor)
 
 
 def _tanh_back(gradient: Cells, z: Cells, _before: Cells | None) -> None:
     torch.ops.aten.tanh_backward.grad_input(gradient.tensor, z.tensor, grad_input=gradient.tensor)
 
 
-def _relu(z: Cells, _before: Cells | None) -> None:
+def _relu(z: Cells, bias: Array, _before: Cells | None) -> None:
+    add_bias(z, bias)
     torch.relu_(z.tensor)  # np.maximum takes five times as long
 
 
@@ -72,7 +91,8 @@ def _relu_back(gradient: Cells, z: Cells, _before: Cells | None) -> None:
     )
 
 
-def _elu(z: Cells, _before: Cells | None) -> None:
+def _elu(z: Cells, bias: Array, _before: Cells | None) -> None:
+    add_bias(z, bias)
     torch.nn.functional.elu_(z.tensor)
 
 
@@ -82,8 +102,9 @@ def _elu_back(gradient: Cells, z: Cells, _before: Cells | None) -> None:
     )
 
 
-def _silu(z: Cells, before: Cells | None) -> None:
+def _silu(z: Cells, bias: Array, before: Cells | None) -> None:
     assert before is not None
+    add_bias(z, bias)
     before.array[:] = z.array
     torch.nn.functional.silu(z.tensor, inplace=True)
 

@@ -70,10 +70,11 @@ class ActorCriticKernel:
         self._rows = self._hidden.rows(x.shape[1])
         self._x = x
         hidden = self._hidden.forward(self._layers, x, self._rows)
-        outputs, values = (
-            np.dot(weight, own) + bias
-            for (weight, bias), own in zip(self._heads, hidden, strict=True)
-        )
+        (weight, bias), (value_weight, value_bias) = self._heads
+        outputs = np.dot(weight, hidden[0])
+        outputs += bias
+        values = np.dot(value_weight, hidden[1])
+        values += value_bias
         return outputs, values[0]
 
     def backward(self, log_prob: Array, entropy: float, value: Array) -> None:

@@ -8,15 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.kernels.activations import ACTIVATIONS, Cells
+from rltune.agents.kernels.activations import ACTIVATIONS, TORCH_FROM, Cells, add_bias
 from rltune.agents.kernels.slots import slot
 from torch import Tensor, nn
 
 Array = NDArray[Any]
 MOST_ROWS = 8192  # for which buffers are kept, of all numbers of rows together
-LARGE = 16384  # weights from which on it pays to leave out units that are 0 for all rows
-MANY = 0.75  # the part of a layer that is too many for that
-TORCH_FROM = 8192  # numbers from which PyTorch adds and multiplies faster than NumPy
 LARGE = 16384  # weights from which on it pays to leave out units that are 0 for all rows
 MANY = 0.75  # the part of a layer that is too many for that
 
@@ -101,12 +98,10 @@ class MLPs:
         for i, layer in enumerate(layers):
             output = rows.outputs[i]
             x = np.matmul(layer.weight, x, out=output.array)
-            if x.size < TORCH_FROM:
-                np.add(x, layer.bias, out=x)
-            else:
-                output.tensor.add_(torch.from_numpy(layer.bias))
             if i < self._n_active:
-                self._activation.forward(output, rows.before[i])
+                self._activation.forward(output, layer.bias, rows.before[i])
+            else:
+                add_bias(output, layer.bias)
         return x
 
     def tangent(

@@ -10,16 +10,35 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rltune.agents.kernels.activations import Cells
 from rltune.agents.kernels.slots import Slot
 from rltune.agents.networks.distributions import LOG_2PI
 
 Array = NDArray[Any]
 
 
+class Noise:
+    """A buffer for the noise of a policy: a tensor made anew with each step costs much."""
+
+    def __init__(self) -> None:
+        self._cells = Cells.of(0, 0)
+
+    def like(self, outputs: Array) -> Cells:
+        """Return cells (rows, outputs) to fill, for outputs (outputs, rows)."""
+        shape = outputs.shape[::-1]
+        if self._cells.array.shape != shape:
+            self._cells = Cells.of(*shape)
+        return self._cells
+
+
 class Choice:
     """One of several choices; the outputs are logits."""
 
     dtype = np.int64
+
+    def __init__(self) -> None:
+        self._noise = Noise()
+        self._row = np.arange(0)
 
     def mode(self, outputs: Array) -> Array:
         """Return the most likely actions: (1, rows)."""
@@ -28,8 +47,10 @@ class Choice:
 
     def sample(self, outputs: Array, generator: torch.Generator) -> Array:
         """Return actions (1, rows), drawn with Gumbel noise."""
-        drawn = torch.empty(outputs.shape[::-1]).exponential_(generator=generator).numpy()
-        chosen: Array = np.argmax(outputs - np.log(drawn.T), 0)[None]
+        noise = self._noise.like(outputs)
+        noise.tensor.exponential_(generator=generator)
+        np.log(noise.array, out=noise.array)
+        chosen: Array = np.argmax(outputs - noise.array.T, 0)[None]
         return chosen
 
     def evaluate(self, outputs: Array, action: Array) -> tuple[Array, Array]:
@@ -41,7 +62,9 @@ class Choice:
         self._log_probs = shifted - np.log(total)
         self._probs = powers / total
         self._entropy = -np.add.reduce(self._probs * self._log_probs, axis=0)
-        self._chosen = action[0] * rows + np.arange(rows)
+        if len(self._row) != rows:
+            self._row = np.arange(rows)
+        self._chosen = action[0] * rows + self._row
         return self._log_probs.ravel()[self._chosen], self._entropy
 
     def backward(self, log_prob: Array, entropy: float, out: Array) -> None:
@@ -94,6 +117,7 @@ class Normal:
         self._log_std = log_std.of(flat)[0][:, None]
         self._gradient = log_std.of(gradient)[0]
         self._constant = 0.5 * LOG_2PI * len(self._log_std)
+        self._noise = Noise()
 
     def mode(self, outputs: Array) -> Array:
         """Return the means: (size, rows)."""
@@ -101,8 +125,9 @@ class Normal:
 
     def sample(self, outputs: Array, generator: torch.Generator) -> Array:
         """Return actions (size, rows), drawn with standard normal noise."""
-        noise = torch.randn(outputs.shape[::-1], generator=generator).numpy()
-        drawn: Array = outputs + np.exp(self._log_std) * noise.T
+        noise = self._noise.like(outputs)
+        noise.tensor.normal_(generator=generator)
+        drawn: Array = outputs + np.exp(self._log_std) * noise.array.T
         return drawn
 
     def evaluate(self, outputs: Array, action: Array) -> tuple[Array, Array]:

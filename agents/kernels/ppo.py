@@ -81,7 +81,8 @@ class PPOKernel:
 
     def gradient(self, batch: Transitions, hp: Limits) -> tuple[float, ...]:
         """Set the gradient of the loss in ``nets.gradient``; returns `METRICS`."""
-        n = np.float32(len(batch.advantage))
+        n = len(batch.advantage)
+        sums = np.empty((3, n), np.float32)
         outputs, value = self.nets.forward(batch.obs)
         log_prob, entropies = self.nets.policy.evaluate(outputs, batch.action)
 
@@ -91,7 +92,7 @@ class PPOKernel:
         clipped = np.minimum(np.maximum(ratio, 1 - clip_range), 1 + clip_range)
         gain = batch.advantage * ratio
         limited = batch.advantage * clipped
-        policy_loss = -np.add.reduce(np.minimum(gain, limited)) / n
+        np.minimum(gain, limited, out=sums[0])
         # Where the limit counts, the ratio is out of its range and the gradient is 0.
         to_log_prob = gain * (gain <= limited)
         to_log_prob /= -n
@@ -102,15 +103,16 @@ class PPOKernel:
             moved = value - batch.value
             new = batch.value + np.minimum(np.maximum(moved, -far), far)
         error = new - batch.target
-        value_loss = error.dot(error) / n
-        to_value = error * np.float32(2 * hp.vf_coef / n)
+        value_loss = float(error.dot(error)) / n
+        to_value = error * (2 * hp.vf_coef / n)
         if hp.clip_range_vf is not None:
             to_value *= np.abs(moved) <= far
 
-        entropy = np.add.reduce(entropies) / n
-        self.nets.backward(to_log_prob, -hp.ent_coef / float(n), to_value)
+        self.nets.backward(to_log_prob, -hp.ent_coef / n, to_value)
+        sums[1] = entropies
+        np.subtract(ratio, log_ratio, out=sums[2])
+        gained, entropy, kl_and_one = np.add.reduce(sums, axis=1).tolist()
+        policy_loss, entropy = -gained / n, entropy / n
         loss = policy_loss + hp.vf_coef * value_loss - hp.ent_coef * entropy
-        approx_kl = np.add.reduce(ratio - log_ratio) / n - 1
-        clip_fraction = np.count_nonzero(ratio != clipped) / n
-        found = loss, policy_loss, value_loss, entropy, approx_kl, clip_fraction
-        return tuple(map(float, found))
+        clip_fraction = int(np.count_nonzero(ratio != clipped)) / n
+        return loss, policy_loss, value_loss, entropy, kl_and_one / n - 1, clip_fraction
