@@ -80,6 +80,7 @@ def test_a_search_goes_on(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (runs / "interrupted" / "best" / "answer.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_search_with_a_class_goes_on(runs: Path) -> None:
     assert main(["resume", "class", "--trials", "3"]) == 0
     assert len(rltune.open(runs / "class").trials()) == 3

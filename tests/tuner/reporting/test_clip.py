@@ -57,6 +57,7 @@ def test_a_report_alone_runs_no_code_that_the_run_names(run: RunDir) -> None:
     assert clips(run) == []
 
 
+@pytest.mark.slow
 def test_no_clip_is_no_failure(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     (run.best_dir / "checkpoint.pt").unlink()
     (run.best_dir / "clip.mp4").write_bytes(b"of an earlier winner")

@@ -294,6 +294,7 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
+@pytest.mark.slow
 def test_a_limit_that_is_too_short_for_a_tournament_goes_to_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
