@@ -88,9 +88,11 @@ tune.Tuner(
 """
 RLLIB = """
 import os, sys
+import ray
 from ray import tune
 from ray.rllib.algorithms.ppo import PPOConfig
 
+ray.init(num_cpus=4, include_dashboard=False)  # the defaults want three
 config = PPOConfig().environment("CartPole-v1")
 if sys.argv[1] == "alone":
     config = config.env_runners(num_env_runners=0)
@@ -157,7 +159,9 @@ def trial_memory(words: Sequence[str], trials: int) -> tuple[float, float]:
         process = started(words, Path(name))
         deadline = time.time() + 300
         pss = rss = 0.0
-        while not (workers := _workers(process.pid)) and time.time() < deadline:
+        while not (workers := _workers(process.pid)):
+            if process.poll() is not None or time.time() > deadline:
+                sys.exit(f"no trial began:\n{(Path(name) / 'output').read_text()}")
             time.sleep(0.5)
         time.sleep(SETTLED)
         for worker in workers | _workers(process.pid):
@@ -194,7 +198,7 @@ def _workers(driver: int) -> set[int]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--times", type=int, default=5, help="of the start; 0: only the memory")
     times = parser.parse_args().times
     seconds: dict[str, list[float]] = {name: [] for name in STARTS}
     alone: list[float] = []
@@ -208,10 +212,11 @@ def main() -> None:
     names = ("rltune", "ray", "optuna", "torch", "stable-baselines3")
     print(f"{time.strftime('%Y-%m-%d')}; " + ", ".join(f"{n} {version(n)}" for n in names))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
-    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+    medians = {name: statistics.median(taken) for name, taken in seconds.items() if taken}
     for name, median in medians.items():
         print(f"{name}: {median:.1f} s, rltune's is {medians['rltune'] / median:.2f} of it")
-    print(f"of the first, without Python and `import ray`: {statistics.median(alone):.1f} s")
+    if alone:
+        print(f"of the first, without Python and `import ray`: {statistics.median(alone):.1f} s")
     for name, (pss, rss) in memory.items():
         ratio = memory["rltune"][0] / pss
         print(f"memory of a trial, {name}: {pss:.0f} MB ({rss:.0f} MB RSS), {ratio:.2f} of it")

@@ -54,6 +54,7 @@ class SearchView:
     searched: Collection[str] | None = None
     phase: str = "starting"
     running: dict[tuple[int, int], ShownTraining] = field(default_factory=dict)
+    _seeds: dict[int, list[int]] = field(default_factory=dict)  # of each running trial
     last: deque[ShownTraining] = field(default_factory=lambda: deque(maxlen=LAST))
     incumbent: tuple[int, float, dict[str, Any]] | None = None
     bests: list[tuple[float, float]] = field(default_factory=list)
@@ -116,6 +117,8 @@ class SearchView:
             if before:  # it was paused
                 training.values, training.points = before.values, before.points
                 training.places = before.places
+            else:
+                self._seeds.setdefault(training.key[0], []).append(training.key[1])
             self.running[training.key] = training
 
     def trial_progress(self, number: int, value: float | None = None, *, seed: int = 0) -> None:
@@ -144,7 +147,7 @@ class SearchView:
     def judged(self, number: int, places: Sequence[Place]) -> bool:
         """Take how a trial stands at its rungs; return whether it has come to a new one."""
         with self.lock:
-            mine = [training for (n, _), training in self.running.items() if n == number]
+            mine = [self.running[number, seed] for seed in self._seeds.get(number, ())]
             news = any(place.rung not in training.places for training in mine for place in places)
             for training in mine:
                 # What was decided is told by the first place, when it came to the rung.
@@ -162,16 +165,16 @@ class SearchView:
     ) -> None:
         """Take a training off; ``state`` is COMPLETE, PRUNED or FAIL."""
         with self.lock:
-            training = self.running.pop((number, seed), None)
-            ended = [training]
+            training = self.running.get((number, seed))
             is_test = training is not None and training.role == "test"
-            if not is_test:
-                keys = [key for key in self.running if key[0] == number]
-                ended += [self.running.pop(key) for key in keys]
-            for taken_off in ended:
-                if taken_off is not None:
-                    taken_off.state, taken_off.reason = state, reason
-                    self.last.append(taken_off)
+            seeds = self._seeds.get(number, [])
+            for other in [seed] if is_test else sorted(seeds, key=lambda own: own != seed):
+                taken_off = self.running.pop((number, other))
+                taken_off.state, taken_off.reason = state, reason
+                self.last.append(taken_off)
+                seeds.remove(other)
+            if not seeds:
+                self._seeds.pop(number, None)
             what = f"trial {number}"
             if is_test:
                 scores = self.test_scores.setdefault(number, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,13 @@ class TrialRow:
 NOTHING = TrialRow({"iteration": 0, "env_steps": 0})  # before the first row
 
 
+@functools.lru_cache(maxsize=1024)  # asked of the same episodes with every row
+def _mean_and_error(values: tuple[float, ...]) -> tuple[float, float]:
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
+
+
 @dataclass
 class TrainingRows:
     """The rows so far of a running trial on one seed."""
@@ -74,11 +82,7 @@ class TrainingRows:
     def beginning(self) -> tuple[float, float] | None:
         """Return the mean of the first training episodes, and its error; None: too few yet."""
         first = self.rows[-1].first
-        if len(first) < FIRST_EPISODES:
-            return None
-        mean = math.fsum(first) / len(first)
-        variance = math.fsum((value - mean) ** 2 for value in first) / (len(first) - 1)
-        return mean, math.sqrt(variance / len(first))
+        return _mean_and_error(first) if len(first) == FIRST_EPISODES else None
 
     def hopeless(
         self,
