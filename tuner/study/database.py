@@ -3,8 +3,8 @@
 Optuna opens, checks and reads the file. Its own way of writing looks up the trial, and the history
 of every parameter, before each value: 40 ms for a new trial with twelve parameters. Here the rows
 of a step are written in one transaction: a trial is there with all that it needs, or not at all.
-The statements are made of Optuna's table models, once, and go to SQLite as text. One process
-writes, so what it has read and written is all there is.
+The statements are made of Optuna's table models, once, and go to SQLite as text, by a connection of
+their own. One process writes, so what it has read and written is all there is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import json
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +28,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from rltune.agents.errors import StorageError
 from rltune.study.stored_parameters import StoredParameters
-from sqlalchemy import Connection, inspect
+from sqlalchemy import inspect
 
 STUDY_NAME = "search"
 
@@ -81,6 +82,7 @@ class Database:
     ) -> None:
         self.path = path
         self._stored = stored
+        self._writing = threading.Lock()
         with self._errors("cannot be opened as an Optuna study"):
             # The URL only names the dialect; as part of it, the path would have to be quoted.
             self._storage = RDBStorage(
@@ -93,6 +95,7 @@ class Database:
                 load_if_exists=True,
             )
             self._study_id = self._storage.get_study_id_from_name(STUDY_NAME)
+            self._connection = self._connect()
             self.trials = [
                 stored.from_file(trial) for trial in self.study.get_trials(deepcopy=False)
             ]
@@ -103,7 +106,7 @@ class Database:
         with self._transaction() as connection:
             about = (self._study_id, trial.number, trial.state.name)
             row = (*about, _moment("datetime_start", trial.datetime_start))
-            of = trial._trial_id = connection.exec_driver_sql(ADD_TRIAL, row).lastrowid
+            of = trial._trial_id = connection.execute(ADD_TRIAL, row).lastrowid
             parameters = [
                 (of, name, distribution.to_internal_repr(value), distribution_to_json(distribution))
                 for name, value, distribution in self._stored.to_file(trial)
@@ -175,6 +178,7 @@ class Database:
 
     def close(self) -> None:
         """Close the file; what was written is durable without it."""
+        self._connection.close()
         self._storage.remove_session()
         self._storage.engine.dispose()
 
@@ -187,9 +191,9 @@ class Database:
         return connection
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        with self._errors("cannot be written"), self._storage.engine.begin() as connection:
-            yield connection
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._errors("cannot be written"), self._writing, self._connection:
+            yield self._connection
 
     @contextlib.contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -228,13 +232,13 @@ def read_study(path: Path) -> list[FrozenTrial]:
     return trials
 
 
-def _write(connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
+def _write(connection: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
     if rows:
-        connection.exec_driver_sql(statement, rows)
+        connection.executemany(statement, rows)
 
 
 def _set_state(
-    connection: Connection,
+    connection: sqlite3.Connection,
     trial: FrozenTrial,
     state: TrialState,
     name: str,
@@ -253,11 +257,13 @@ def _moment(name: str, moment: datetime | None) -> str | None:
     return None if stored is None else f"{stored:%Y-%m-%d %H:%M:%S.%f}"
 
 
-def _report(connection: Connection, trial: FrozenTrial, step: int, value: float) -> None:
+def _report(connection: sqlite3.Connection, trial: FrozenTrial, step: int, value: float) -> None:
     _write(connection, SET_INTERMEDIATE, [(trial._trial_id, step, value, _FINITE_STEP)])
 
 
-def _set_attrs(connection: Connection, trial: FrozenTrial, attrs: Mapping[str, Any]) -> None:
+def _set_attrs(
+    connection: sqlite3.Connection, trial: FrozenTrial, attrs: Mapping[str, Any]
+) -> None:
     _write(connection, SET_USER_ATTR, _attr_rows(trial._trial_id, attrs))
 
 
