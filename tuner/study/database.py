@@ -106,7 +106,8 @@ class Database:
         with self._transaction() as connection:
             about = (self._study_id, trial.number, trial.state.name)
             row = (*about, _moment("datetime_start", trial.datetime_start))
-            of = trial._trial_id = connection.execute(ADD_TRIAL, row).lastrowid
+            of: Any = connection.execute(ADD_TRIAL, row).lastrowid
+            trial._trial_id = of
             parameters = [
                 (of, name, distribution.to_internal_repr(value), distribution_to_json(distribution))
                 for name, value, distribution in self._stored.to_file(trial)

@@ -172,9 +172,8 @@ def test_rllibs_own_are_as_they_were(case: str, tmp_path: Path) -> None:
         assert known == (value if name != "grad_clip" else value or None), name
 
 
-@pytest.mark.parametrize(
-    "case", ["ppo-discrete", pytest.param("ppo-counts", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["ppo-discrete", "ppo-counts"])
 def test_a_script_for_discrete_observations_runs(case: str, tmp_path: Path) -> None:
     run_script(case, tmp_path)
 

@@ -35,6 +35,7 @@ def test_the_example_notebook_runs(tmp_path: Path) -> None:
     assert command["outputs"][0]["text"].startswith("rltune train ppo --env CartPole-v1")
 
 
+@pytest.mark.slow
 def test_figures_and_answers_show_themselves(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     finish(run)

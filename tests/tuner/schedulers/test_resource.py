@@ -73,7 +73,7 @@ def test_only_the_seeds_that_it_is_judged_on_count() -> None:
     assert (resource.at(0, 100), resource.at(0, 300)) == (100, 200)
 
 
-@pytest.mark.parametrize("seeds", [1, "racing"])
+@pytest.mark.parametrize("seeds", [1, pytest.param("racing", marks=pytest.mark.slow)])
 def test_a_search_replays_and_goes_on_as_it_was_judged(
     tmp_path: Path, no_ray: None, seeds: int | str
 ) -> None:

@@ -119,7 +119,9 @@ def frames(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"eval_episodes": 6, "eval_share": 0.9}, id="few episodes"),
+        pytest.param(
+            {"eval_episodes": 6, "eval_share": 0.9}, id="few episodes", marks=pytest.mark.slow
+        ),
         pytest.param({"seeds": "racing"}, id="racing"),
         pytest.param(
             {"sampler": "random", "scheduler": "median", "seeds": 2},

@@ -127,6 +127,7 @@ def test_a_search_takes_no_more_than_it_says(tmp_path: Path) -> None:
 LUCKY = {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"luck": 0.1}}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
 def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
     path = search(tmp_path, LUCKY, trials=20, tournament=False, seeds="racing").path

@@ -282,6 +282,7 @@ def test_a_disk_that_fills_up_ends_the_search_and_not_its_trials(small_disk: Pat
     check_history(result.history())
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_kept(tmp_path: Path) -> None:
     slow = {**SPACE, "fixed": {"sleep": 0.01}}
     started = time.time()
