@@ -90,16 +90,16 @@ class Rollout(NamedTuple):
             return self
         return self._replace(advantage=(advantage - advantage.mean()) / (advantage.std() + eps))
 
+    @np.errstate(all="ignore")  # of a policy that has come to nothing
     def explained_variance(self) -> float:
         """Return the fraction of the targets' variance that the values explained: at most 1."""
         target, value = self.target.cpu().numpy(), self.value.cpu().numpy()
         variance = _variance(target)
-        # 0 / 0 and what is not a number are no failure of the training's own.
         return 1 - _variance(target - value) / variance if variance > 0 else 0.0
 
 
 def _variance(values: NDArray[np.float32]) -> float:
-    # Many times as fast as ndarray.var for a short rollout.
+    # Several times as fast as ndarray.var for a short rollout.
     centred = values - np.add.reduce(values) / np.float32(len(values))
     return float(centred.dot(centred)) / len(values)
 
