@@ -9,7 +9,8 @@ The settings are presets of search_spaces/: rl-zoo3's where it has some, otherwi
 libraries take turns; each training runs in its own process with one thread. Speed is env steps per
 CPU-second of the training alone; the score is the mean return of 100 greedy episodes after it, with
 the same starts for both. Measurements are stored in docs/benchmarks/, so the reference's runs need
-not be repeated.
+not be repeated. Ours without an engine are older than the kernels: PyTorch computed them. They are
+run again, and a row of the table has them as long as there is none that names its engine.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def train_ours(job: dict[str, Any]) -> dict[str, Any]:
     returns = [e.episode_return for e in chunk.episodes]
     steps = [e.env_steps for e in chunk.episodes]
     scores = [] if job.get("planned") else agent.evaluate(EPISODES, seed=EVALUATION_SEED).returns
-    return outcome(agent.env_steps, seconds, returns, steps, scores)
+    return {**outcome(agent.env_steps, seconds, returns, steps, scores), "engine": agent.engine}
 
 
 def planned(job: dict[str, Any]) -> int:
@@ -250,7 +251,8 @@ def jobs() -> Iterator[dict[str, Any]]:
 
 def run(results: Path, only: dict[str, Any]) -> None:
     results.parent.mkdir(parents=True, exist_ok=True)
-    done = {tuple(row[key] for key in KEYS) for row in read(results)}
+    current = [row for row in read(results) if row["library"] == "sb3" or "engine" in row]
+    done = {tuple(row[key] for key in KEYS) for row in current}
     for job in jobs():
         wanted = all(str(job[key]) in values for key, values in only.items() if values)
         if not wanted or tuple(job[key] for key in KEYS) in done:
@@ -307,6 +309,10 @@ def grouped(rows: list[dict[str, Any]]) -> dict[Key, Group]:
     for row in rows:
         key = (row["env"], row["agent"], row["preset"], row["budget"], row["seed"] >= FRESH)
         groups.setdefault(key, {}).setdefault(row["library"], []).append(row)
+    for group in groups.values():
+        current = [row for row in group.get("rltune", []) if "engine" in row]
+        if current:
+            group["rltune"] = current
     order = {
         (c.env, c.agent, c.preset, c.budget, c.first_seed >= FRESH): i
         for i, c in enumerate(COMPARISONS)
@@ -348,7 +354,8 @@ def table(results: Path) -> None:
 def named(agent: str, preset: str, rows: list[dict[str, Any]]) -> str:
     early = f", the first of {planned(rows[0]):,}" if rows[0].get("planned") else ""
     fresh = ", fresh seeds" if rows[0]["seed"] >= FRESH else ""
-    return (agent if preset == "zoo" else f"{agent} ({preset})") + early + fresh
+    engine = f", {rows[0]['engine']}" if "engine" in rows[0] else ""
+    return (agent if preset == "zoo" else f"{agent} ({preset})") + engine + early + fresh
 
 
 def speed_of(rows: list[dict[str, Any]]) -> float:
