@@ -75,7 +75,6 @@ class Algorithm(ABC, Generic[C]):
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
         kernel: computes in place of PyTorch; None: PyTorch does
-        kernel_on_request: whether engine "auto" leaves the kernel out
         NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
     """
 
@@ -85,7 +84,6 @@ class Algorithm(ABC, Generic[C]):
     state_size: int = 0
     learning_rate_factor: float = 1.0
     kernel: Any = None
-    kernel_on_request: ClassVar[bool] = False
     NETWORKS: ClassVar[tuple[str, ...]] = ("nets", "target", "average")
 
     def __init__(self, config: C, spaces: Spaces, *, seed: int, device: str = "cpu") -> None:
@@ -114,7 +112,7 @@ class Algorithm(ABC, Generic[C]):
             UserError: there is no such engine, or no kernel although one is asked for.
         """
         check_engine(engine)
-        if engine == TORCH or (engine == AUTO and self.kernel_on_request):
+        if engine == TORCH:
             return
         try:
             if "make_kernel" not in vars(type(self)):

@@ -60,8 +60,6 @@ class DQN(Algorithm[DQNConfig]):
 
     Config = DQNConfig
     on_policy = False
-    # Not the default before thirty seeds have shown that it learns as well (docs/speed.md).
-    kernel_on_request = True
 
     def __init__(
         self, config: DQNConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
