@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig, C
-from rltune.agents.engines import AUTO, NUMPY, TORCH, check_engine
+from rltune.agents.engines import NUMPY, TORCH, check_engine
 from rltune.agents.errors import NotStandardError, UserError
 from rltune.agents.schedules import value_at
 from rltune.agents.spaces import Spaces

@@ -4,6 +4,7 @@
 `report` writes its page, `export` its winner for others, `importances` says which hyperparameters
 mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done,
 `replay_sampler` another sampler.
+`AgentSearch` searches over several agents, `resume_agents` goes on with it.
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
 `train` trains one agent, `resume_training` goes on with it, `evaluate` measures it, `play` shows
 it, and `load` gives what a run has learned as a `Policy`: a function from observations to actions.
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rltune.results import Run, SearchResult
     from rltune.results import open_run as open
     from rltune.search.search import Search, resume
+    from rltune.selection.agent_search import AgentSearch
+    from rltune.selection.agent_search import resume as resume_agents
     from rltune.space.space import Space
     from rltune.training.evaluation import evaluate, play
     from rltune.training.policy import Policy, load
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from rltune.training.train import TrainResult, resume_training
 
 __all__ = [
+    "AgentSearch",
     "Policy",
     "Run",
     "Search",
@@ -57,11 +61,13 @@ __all__ = [
     "replay_sampler",
     "report",
     "resume",
+    "resume_agents",
     "resume_training",
     "train",
 ]
 
 _HOMES = {
+    "AgentSearch": ("rltune.selection.agent_search", "AgentSearch"),
     "Policy": ("rltune.training.policy", "Policy"),
     "Run": ("rltune.results", "Run"),
     "Search": ("rltune.search.search", "Search"),
@@ -82,6 +88,7 @@ _HOMES = {
     "replay_sampler": ("rltune.analysis.replay_sampler", "replay_sampler"),
     "report": ("rltune.reporting.report", "report"),
     "resume": ("rltune.search.search", "resume"),
+    "resume_agents": ("rltune.selection.agent_search", "resume"),
     "resume_training": ("rltune.training.train", "resume_training"),
     "train": ("rltune.training.request", "train"),
 }

@@ -13,7 +13,7 @@ from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import RUN, parse_flags, reject_extra
 from rltune.cli.option_flags import add_files, add_flag, add_groups, given
 from rltune.common.formats import listed
-from rltune.common.options import options_of, parse_steps, resumed
+from rltune.common.options import options_of, parse_duration, parse_steps, resumed
 from rltune.runs.run_options import AGENT, EVALUATION
 from rltune.runs.search_options import GROUPS, SEARCH, SearchOptions
 from rltune.runs.tracking_options import FILES
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rltune.results import SearchResult
     from rltune.runs.directory import RunDir
     from rltune.search.search import Search
+    from rltune.selection.agent_search import AgentSearchResult
 
 SEARCH_OPTIONS = options_of(SearchOptions)
 # What `rltune resume` changes, by the kind of the run.
@@ -43,6 +44,8 @@ Search for the best configuration of an agent on an environment.
   rltune run ppo --space search_spaces/ppo.yaml --env LunarLander-v3 --time-limit 2h
   rltune run ppo --env CartPole-v1 --learning-rate 1e-5 1e-2 --n-epochs 4 10 20
   rltune run my_module:MyAgent --space my.yaml --env my_module:MyEnv
+  rltune run ppo,sac,td3 --env Pendulum-v1 --time-limit 30m      # which agent is best?
+  rltune run auto --env CartPole-v1                              # of all that can act there
 
 Any hyperparameter of the agent is a flag too: one value fixes it, two numbers are a range that is
 searched on the hyperparameter's own scale, anything else a choice. `rltune train AGENT --help`
@@ -72,7 +75,8 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     # No positional: without an agent, it would take the first value of a hyperparameter's flag.
     run.set_defaults(agent=None)
     run.usage = "%(prog)s [AGENT] [FLAG ...] [--HYPERPARAMETER VALUE ...]"
-    run.add_argument_group("AGENT", f"{AGENTS}\n  (default: that of --space)")
+    several = "several, as ppo,sac, or auto: a search over agents"
+    run.add_argument_group("AGENT", f"{AGENTS}; {several}\n  (default: that of --space)")
     groups = add_groups(run, GROUPS, {**SEARCH_OPTIONS, **_named()}.values())
     what = groups[AGENT]
     what.add_argument(
@@ -86,6 +90,13 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
         metavar="NAME=RANGE",
         help="dimension to add or override, such as learning_rate=1e-5..1e-2:log, "
         "optimizer=adam,rmsprop or n_epochs=10; may be repeated",
+    )
+    what.add_argument(
+        "--trial-time",
+        type=parse_duration,
+        metavar="30s",
+        help="with several agents, instead of --budget: the time that each agent's defaults train; "
+        "a trial of the agent has as many env steps (default: 30s)",
     )
     groups[EVALUATION].add_argument(
         "--eval-freq",
@@ -162,6 +173,10 @@ def _ahead(args: argparse.Namespace, address: str | None) -> Iterator[None]:
 
 
 def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
+    from rltune.selection.candidates import names_several
+
+    if extra and names_several(extra[0]):
+        return _run_agents(args, extra[0], extra[1:])
     search = make_search(args, extra)
     search.started = args.started  # the time limit counts the imports, too
     if args.dry_run:
@@ -175,6 +190,29 @@ def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
         print("\n".join(lines))
         return 0
     return _report(search.run())
+
+
+def _run_agents(args: argparse.Namespace, agents: str, extra: Sequence[str]) -> int:
+    """Run a search over several agents."""
+    from rltune.selection.agent_search import AgentSearch
+
+    if extra or args.dimension:
+        word = extra[0] if extra else "--dimension"
+        raise UserError(f"{word} is for a search of one agent: each has a space of its own.")
+    if args.env is None:
+        raise UserError("which environment? Give --env ID.")
+    options = _options(args)
+    if args.space is not None:
+        options["space"] = args.space
+    env = options.pop("env")
+    search = AgentSearch(
+        agents, env, trial_time=args.trial_time, name=args.name,
+        screen="plain" if args.plain else "auto", ray_output=args.ray_output, **options,
+    )  # fmt: skip
+    search.started = args.started
+    for line in search.spec.plan():
+        print(line, file=sys.stdout if args.dry_run else sys.stderr, flush=True)
+    return 0 if args.dry_run else _report_agents(search.run())
 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
@@ -194,6 +232,24 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     for name, values in parse_flags(args, extra, known).items():
         key, dimension = dimension_from_values(name, values, known)
         dimensions[key] = dimension
+    if getattr(args, "trial_time", None) is not None:
+        raise UserError("--trial-time is for a search over several agents; give --budget STEPS.")
+    search = Search(
+        args.agent,
+        space=args.space,
+        dimensions=dimensions,
+        name=args.name,
+        screen="plain" if args.plain else "auto",
+        ray_output=args.ray_output,
+        **_options(args),
+    )
+    for note in search.notes:
+        print(note, file=sys.stderr, flush=True)
+    return search
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords of `Search` that the flags give."""
     options = given(args, SEARCH_OPTIONS)
     if args.target_reward is not None:
         options["controls"] = {"target_reward": args.target_reward}
@@ -205,18 +261,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         options["evaluations"] = max(1, round(args.budget / args.eval_freq))
     if args.storage_path is not None:
         options["storage_path"] = args.storage_path
-    search = Search(
-        args.agent,
-        space=args.space,
-        dimensions=dimensions,
-        name=args.name,
-        screen="plain" if args.plain else "auto",
-        ray_output=args.ray_output,
-        **options,
-    )
-    for note in search.notes:
-        print(note, file=sys.stderr, flush=True)
-    return search
+    return options
 
 
 def _refuse(args: argparse.Namespace, run: RunDir, options: Mapping[str, Option]) -> None:
@@ -231,10 +276,12 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Go on with a run."""
     reject_extra(args, extra)
     from rltune.runs.cloud import fetched
-    from rltune.runs.directory import RunDir
+    from rltune.runs.directory import AGENTS, RunDir
 
     args.run = fetched(args.run)
-    run = RunDir.open(args.run)
+    run = RunDir.open_whole(args.run)
+    if run.kind == AGENTS:
+        return _resume_agents(args, run)
     for kind, options in OF_KIND.items():
         if kind != run.kind:
             _refuse(args, run, options)
@@ -248,6 +295,36 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     screen = "plain" if args.plain else "auto"
     with _ahead(args, changes.get("address", run.spec.get("address"))):
         return _report(resume(args.run, screen=screen, ray_output=args.ray_output, **changes))
+
+
+def _resume_agents(args: argparse.Namespace, run: RunDir) -> int:
+    from rltune.selection.agent_search import resume
+
+    changes = given(args, {**OF_KIND["search"], **OF_KIND["train"]})
+    time_limit = changes.pop("time_limit", None)
+    if changes:
+        raise UserError(
+            f"--{next(iter(changes)).replace('_', '-')} can't be changed in a search over several "
+            "agents; --time-limit can."
+        )
+    screen = "plain" if args.plain else "auto"
+    with _ahead(args, None):
+        return _report_agents(
+            resume(run.path, time_limit=time_limit, screen=screen, ray_output=args.ray_output)
+        )
+
+
+def _report_agents(result: AgentSearchResult) -> int:
+    from rltune.runs.directory import RunDir
+    from rltune.selection.show import show
+
+    if result.interrupted:
+        return 130
+    if result.agent is None:
+        print("\n".join(result.answer.sentences if result.answer else ()))
+        return 1
+    show(RunDir.open_whole(result.path))
+    return 0
 
 
 def _report(result: SearchResult) -> int:

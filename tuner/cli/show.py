@@ -43,7 +43,14 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the results."""
     reject_extra(args, extra)
     from rltune.analysis.show import show, show_learning_front
+    from rltune.runs.directory import AGENTS, RunDir
+    from rltune.selection.show import show as show_agents
 
+    whole = RunDir.open_whole(args.run)
+    if whole.kind == AGENTS and args.against is None:
+        show_agents(whole, as_json=args.json, plain=args.plain)
+        if args.json:
+            return 0
     if args.against is not None:
         show_learning_front(args.run, args.against, as_json=args.json, plain=args.plain)
     else:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT_VERSION = 1
-KINDS = ("search", "train")
+KINDS = ("search", "train", "agents")
+AGENTS = "agents"  # the kind of a search over several agents, and the folder of their runs
+AGENT_ANSWER = "best/agents.yaml"  # of such a search
 HEAD = {"name": str, "created": str, "command": str, "versions": dict, "resumes": list}
 MAX_ENVS_IN_NAME = 3
 # What a running search writes beside run.yaml.
@@ -58,6 +60,11 @@ def default_name(agent: str, env: str, storage: str | os.PathLike[str] | None = 
         number += 1
         taken = f"{name}-{number}"
     return taken
+
+
+def agent_folder(agent: str) -> str:
+    """Return the folder of an agent's run in a search over several: "rllib-PPO" of "rllib:PPO"."""
+    return re.sub(r"[^\w.+-]", "-", agent)
 
 
 def run_path(storage: str | os.PathLike[str], name: str) -> Path:
@@ -182,7 +189,16 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDir:
-        """Open an existing run: a path, a name under ./runs, or "latest"."""
+        """Open an existing run: a path, a name under ./runs, or "latest".
+
+        Of a search over several agents it is the run of the agent that the answer names.
+        """
+        run = cls.open_whole(path)
+        return cls.open_whole(run.path_of_agent(run.named_agent())) if run.kind == AGENTS else run
+
+    @classmethod
+    def open_whole(cls, path: str | os.PathLike[str]) -> RunDir:
+        """Open an existing run; a search over several agents as itself."""
         path = find_run(path).absolute()
         file = path / "run.yaml"
         try:
@@ -232,8 +248,26 @@ class RunDir:
 
     @property
     def kind(self) -> str:
-        """Return "search" or "train"."""
+        """Return "search", "train" or "agents"."""
         return str(self.content["kind"])
+
+    def path_of_agent(self, agent: str) -> Path:
+        """Return the run directory of one agent of a search over several."""
+        return self.path / AGENTS / agent_folder(agent)
+
+    def named_agent(self) -> str:
+        """Return the agent that the answer of a search over several agents names."""
+        file = self.path / AGENT_ANSWER
+        answer = load_yaml(file) if file.exists() else {}
+        agent = answer.get("agent") if isinstance(answer, dict) else None
+        if isinstance(agent, str) and (self.path_of_agent(agent) / "run.yaml").exists():
+            return agent
+        runs = sorted(found.parent.name for found in (self.path / AGENTS).glob("*/run.yaml"))
+        one = f" One agent's run: {self.path / AGENTS / runs[0]}." if runs else ""
+        raise UserError(
+            f"{self.path} searches over several agents and names none yet; go on with: rltune "
+            f"resume {self.path}.{one}"
+        )
 
     @property
     def mirror(self) -> str | None:

@@ -1,0 +1,1 @@
+"""Parts of `study_portfolios.py`."""

@@ -1,0 +1,122 @@
+"""Judging portfolios: what each would have gained on an environment that it was not learned from.
+
+The search of that environment is replayed with two workers: its starts, the portfolio's members,
+its other trials in their order, each with the curve that was recorded. ASHA judges all of them
+anew; a trial that it stopped then and would not now has no further values, and ends where it ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rltune.schedulers.asha import ASHA
+
+from portfolios.choose import choose, scores
+from portfolios.record import EVALUATIONS, candidates, end
+from portfolios.suites import read
+
+WORKERS = 2
+POINTS = (1, 3, 9)
+NEAR = 0.9  # of the way from the lowest tenth of the search to its best: the threshold
+
+
+class Trial(NamedTuple):
+    """A trial to replay: its evaluations, and the seconds of a whole training."""
+
+    returns: list[float]
+    seconds: float
+
+
+class Outcome(NamedTuple):
+    """What a replay came to.
+
+    Attributes:
+        seconds: when the first trial with the threshold's return had ended, over the search's
+            length; infinite: none
+        area: the mean over time of the best so far, from 0 (lowest tenth) to 1 (the search's best)
+        best: the best at the end, likewise
+    """
+
+    seconds: float
+    area: float
+    best: float
+
+
+def replay(trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    """Return when each trial ends, in seconds, and its objective then."""
+    asha = ASHA(POINTS)
+    waiting = list(enumerate(trials))
+    running: list[tuple[float, int, int]] = []
+    ended: list[tuple[float, float]] = []
+    now = 0.0
+    while waiting or running:
+        while waiting and len(running) < WORKERS:
+            number, trial = waiting.pop(0)
+            heapq.heappush(running, (now + trial.seconds * POINTS[0] / EVALUATIONS, number, 0))
+        now, number, rung = heapq.heappop(running)
+        trial, point = trials[number], POINTS[rung]
+        value = end(trial.returns[:point])
+        goes_on = len(trial.returns) >= point and point < EVALUATIONS
+        if not (goes_on and asha.decide(number, point, value) == "continue"):
+            ended.append((now, value))
+            continue
+        after = now + trial.seconds * (POINTS[rung + 1] - point) / EVALUATIONS
+        heapq.heappush(running, (after, number, rung + 1))
+    return ended
+
+
+def outcome(
+    ended: Sequence[tuple[float, float]], low: float, high: float, length: float
+) -> Outcome:
+    """Return what a replay came to within ``length`` seconds."""
+
+    def part(value: float) -> float:
+        return max(0.0, (value - low) / ((high - low) or 1.0))
+
+    best, area, last, reached = 0.0, 0.0, 0.0, math.inf
+    for at, value in ended:
+        if at > length:
+            break
+        area += best * (at - last)
+        last, best = at, max(best, part(value))
+        if best >= NEAR:
+            reached = min(reached, at / length)
+    return Outcome(reached, (area + best * (length - last)) / length, best)
+
+
+def compare(file: Path, agent: str, **options: Any) -> dict[str, tuple[Outcome, Outcome]]:
+    """Return for each environment the outcomes without a portfolio, and with that of the others."""
+    rows = list(read(file))
+    known, costs = scores(file)
+    origins = {candidate["name"]: candidate["of"] for candidate in candidates(agent)}
+    curves: dict[tuple[str, str], Trial] = {
+        (row["name"], row["env"]): Trial(row["returns"], row["seconds"])
+        for row in rows
+        if row["what"] == "training" and row["seed"] == 0
+    }
+    found: dict[str, tuple[Outcome, Outcome]] = {}
+    for row in rows:
+        if row["what"] != "search" or row["env"] not in known:
+            continue
+        env = row["env"]
+        starts = [_trial(t) for t in row["trials"] if t["origin"] != "sampler"]
+        others = [_trial(t) for t in row["trials"] if t["origin"] == "sampler"]
+        names = choose(known, costs, origins, without=env, **options)
+        members = [curves[name, env] for name in names]
+        plain = replay([*starts, *others])
+        values = sorted(value for _, value in plain if math.isfinite(value))
+        low, high, length = values[len(values) // 10], values[-1], max(at for at, _ in plain)
+        found[env] = (
+            outcome(plain, low, high, length),
+            outcome(replay([*starts, *members, *others]), low, high, length),
+        )
+    return found
+
+
+def _trial(row: dict[str, Any]) -> Trial:
+    n = max(1, len(row["returns"]))
+    return Trial(row["returns"], row["seconds"] * EVALUATIONS / n)

@@ -1,0 +1,67 @@
+"""The environments from which portfolios are learned, and where measurements are stored.
+
+Pairs of agent and environment that docs/benchmarks/held-out.md names for judging searches are in no
+suite: ppo on Pendulum-v1, a2c on Acrobot-v1, td3 on LunarLanderContinuous-v3, dqn on
+MountainCar-v0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "benchmarks" / "portfolios"
+
+
+class Task(NamedTuple):
+    """An environment of a suite, and the env steps of a whole training there."""
+
+    env: str
+    budget: int
+
+
+CONTINUOUS = (
+    Task("MountainCarContinuous-v0", 50_000),
+    Task("InvertedDoublePendulum-v5", 50_000),
+    Task("Reacher-v5", 100_000),
+    Task("Swimmer-v5", 100_000),
+    Task("Hopper-v5", 100_000),
+    Task("BipedalWalker-v3", 100_000),
+)
+ON_POLICY = (
+    Task("CartPole-v1", 50_000),
+    Task("Acrobot-v1", 50_000),
+    Task("MountainCar-v0", 100_000),
+    Task("LunarLander-v3", 100_000),
+    Task("Pendulum-v1", 50_000),
+    Task("LunarLanderContinuous-v3", 100_000),
+    *CONTINUOUS,
+)
+HELD_OUT = {
+    "ppo": "Pendulum-v1",
+    "a2c": "Acrobot-v1",
+    "td3": "LunarLanderContinuous-v3",
+    "dqn": "MountainCar-v0",
+}
+SUITES = {"ppo": ON_POLICY, "a2c": ON_POLICY, "trpo": ON_POLICY}
+
+
+def suite(agent: str) -> list[Task]:
+    """Return the tasks of an agent, without the one that is held out."""
+    return [task for task in SUITES[agent] if task.env != HELD_OUT.get(agent)]
+
+
+def read(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file of JSON lines; none where there is no file."""
+    if file.exists():
+        yield from map(json.loads, file.read_text().splitlines())
+
+
+def add(file: Path, row: dict[str, Any]) -> None:
+    """Append a row to a file of JSON lines."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
