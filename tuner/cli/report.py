@@ -42,7 +42,9 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     reject_extra(args, extra)
     from rltune.reporting.clip import record
     from rltune.reporting.report import report
+    from rltune.selection.show import under_way
 
+    args.run = under_way(args.run)
     if args.clip:
         record(args.run)
     page = report(args.run, pictures=args.pictures)

@@ -220,11 +220,17 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     from rltune.backends.registry import config_class
     from rltune.search.search import Search
     from rltune.search.space_choice import named_agent
+    from rltune.selection.candidates import names_several
     from rltune.space.space import dimension_from_values, parse_override
     from rltune.space.surroundings import searchable
 
     if extra and not extra[0].startswith("-"):
         args.agent, extra = extra[0], extra[1:]
+        if names_several(args.agent):
+            raise UserError(
+                f"{args.command} takes one agent; `rltune run {args.agent} --dry-run` shows the "
+                "rounds of a search over several."
+            )
     else:
         args.agent = named_agent(args.space)
     known = searchable(config_class(args.agent))

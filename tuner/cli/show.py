@@ -45,7 +45,9 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.analysis.show import show, show_learning_front
     from rltune.runs.directory import AGENTS, RunDir
     from rltune.selection.show import show as show_agents
+    from rltune.selection.show import under_way
 
+    args.run = under_way(args.run)
     whole = RunDir.open_whole(args.run)
     if whole.kind == AGENTS and args.against is None:
         show_agents(whole, as_json=args.json, plain=args.plain)

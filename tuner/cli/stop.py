@@ -47,11 +47,12 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.runs.directory import RunDir
     from rltune.runs.reader import RunReader
     from rltune.runs.stop_requests import StopRequests
+    from rltune.selection.show import under_way
 
     reject_extra(args, extra)
     if args.address is not None:
         return _there(args)
-    rundir = RunDir.open(args.run)
+    rundir = RunDir.open(under_way(args.run))
     if rundir.kind != "search":
         raise UserError(f"{rundir.path} is a training; stop it with Ctrl-C.")
     if not Summary(RunReader(rundir)).running:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -12,10 +12,27 @@ from rltune.common.formats import duration, interval, score
 from rltune.common.plain import json_dict
 from rltune.common.reading import load_yaml
 from rltune.common.terminal import make_console, plain_table
-from rltune.runs.directory import AGENT_ANSWER
+from rltune.runs.directory import AGENT_ANSWER, AGENTS, RunDir
+from rltune.selection.drive import ROUNDS
+from rltune.selection.spec import AgentsSpec
 
-if TYPE_CHECKING:
-    from rltune.runs.directory import RunDir
+
+def under_way(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the run to look at: of a search over several agents, that of the one under way.
+
+    A search that has ended is looked at as a whole, and so is any other run.
+    """
+    run = RunDir.open_whole(path)
+    if run.kind != AGENTS or (run.path / AGENT_ANSWER).exists():
+        return path
+    last = AgentsSpec.from_dict(run.spec).agents
+    if (file := run.path / ROUNDS).exists():
+        current = load_yaml(file)[-1]
+        last = [agent for agent in current["agents"] if agent not in current["done"]]
+    for agent in last[:1]:
+        if (run.path_of_agent(agent) / "run.yaml").exists():
+            return run.path_of_agent(agent)
+    return path
 
 
 def show(

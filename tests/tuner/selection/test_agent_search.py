@@ -61,7 +61,7 @@ def test_agents_are_searched_in_rounds_and_the_best_is_named(
 
 @pytest.mark.usefixtures("no_ray")
 def test_a_search_that_was_stopped_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rltune.selection import drive
 
@@ -80,6 +80,13 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(
         search.run()
     with pytest.raises(UserError, match=r"names none yet; go on with: rltune resume .*agents/ppo"):
         rltune.open(tmp_path / "run")
+    (tmp_path / "run" / "rounds.yaml").write_text("- {agents: [ppo, a2c], done: []}\n")
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "run")]) == 0  # that of the agent under way
+    assert "ppo on CartPole-v1" in capsys.readouterr().out
+    assert main(["stop", str(tmp_path / "run")]) == 2
+    assert "the search 'ppo' is not running" in capsys.readouterr().err
+    (tmp_path / "run" / "rounds.yaml").write_text("- {agents: [ppo, a2c], done: [ppo]}\n")
     result = rltune.resume_agents(tmp_path / "run", screen="none")
     assert searched == ["ppo", "a2c", "a2c"]
     assert result.agent is not None
@@ -125,6 +132,8 @@ def test_the_command_line_refuses_flags_of_one_agent(capsys: pytest.CaptureFixtu
     assert "which environment? Give --env ID." in capsys.readouterr().err
     assert main("run ppo --env CartPole-v1 --trial-time 5s".split()) == 2
     assert "--trial-time is for a search over several agents" in capsys.readouterr().err
+    assert main("plan ppo,a2c --env CartPole-v1".split()) == 2
+    assert "plan takes one agent" in capsys.readouterr().err
     line = "run ppo,a2c --env CartPole-v1 --budget 5e3 --trials 8 --dry-run"
     assert main(line.split()) == 0
     assert "Rounds: 2 agents.\nTrials of an agent by then: 8." in capsys.readouterr().out
