@@ -32,6 +32,8 @@ CURVES = ROOT / "docs" / "benchmarks" / "curves"
 SEEDS = range(10)
 TEST_SEEDS, FINALISTS = 3, 3  # of the tournament
 CONFIGURATIONS = 64
+DEFAULTS, KNOWN_GOOD = -1, -2
+STARTS = (DEFAULTS, KNOWN_GOOD)  # the first trials of a search
 EVALUATIONS, EPISODES = 9, 10
 REPETITIONS = 200
 
@@ -98,6 +100,13 @@ def configurations(setting: Setting) -> list[dict[str, Any]]:
     return [space.resolve(space.sample(rng)) for _ in range(CONFIGURATIONS)]
 
 
+def starts(setting: Setting) -> dict[int, dict[str, Any]]:
+    """Return the agent's defaults, and the known-good settings of the environment."""
+    import rltune
+
+    return {DEFAULTS: {}, KNOWN_GOOD: rltune.preset(setting.agent, setting.env)}
+
+
 def record(settings: Sequence[Setting]) -> None:
     """Train the missing configurations, one after the other, on all seeds."""
     CURVES.mkdir(parents=True, exist_ok=True)
@@ -106,8 +115,8 @@ def record(settings: Sequence[Setting]) -> None:
         for setting in settings
         for row in read(setting)
     }
-    for number, setting in itertools.product(range(CONFIGURATIONS), settings):
-        config = configurations(setting)[number]
+    for number, setting in itertools.product((*STARTS, *range(CONFIGURATIONS)), settings):
+        config = starts(setting)[number] if number in STARTS else configurations(setting)[number]
         for seed in SEEDS:
             if (setting, number, seed) in done:
                 continue
@@ -126,7 +135,9 @@ def train(setting: Setting, config: dict[str, Any], seed: int) -> dict[str, Any]
     name, env, budget = setting
     known = hyperparameters(agent_class(name).Config)
     config = {key: value for key, value in config.items() if key in known}
-    agent = Agent(name, env, config, total_timesteps=budget, seed=seed, device="cpu")
+    agent = Agent(  # all with one engine: their seconds are compared
+        name, env, config, total_timesteps=budget, seed=seed, device="cpu", engine="torch"
+    )
     started, returns = time.process_time(), []
     for k in range(1, EVALUATIONS + 1):
         if agent.learn(round(budget * k / EVALUATIONS)).diverged:
@@ -146,12 +157,19 @@ def read(setting: Setting) -> list[dict[str, Any]]:
 Curves = dict[int, dict[int, list[float]]]  # configuration -> seed -> objectives at the points
 
 
-def curves_of(setting: Setting) -> Curves:
-    """Return the objectives of the configurations trained on all seeds."""
+def curves_of(setting: Setting, *, with_starts: bool = False) -> Curves:
+    """Return the objectives of the configurations trained on all seeds.
+
+    Args:
+        setting: agent and environment
+        with_starts: the defaults and the known-good settings, too
+    """
     from rltune.objectives.metrics import DEFAULT, objective_of
 
     curves: Curves = {}
     for row in read(setting):
+        if row["configuration"] in STARTS and not with_starts:
+            continue
         returns = row["returns"]
         objectives = [objective_of(returns[: n + 1], DEFAULT) for n in range(len(returns))]
         objectives += [float("-inf")] * (EVALUATIONS - len(objectives))
