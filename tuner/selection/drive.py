@@ -134,10 +134,9 @@ class Rounds:
             trials = rounds.trials_until(len(spec.agents), spec.trials)[len(self.rounds) - 1]
         if self.end is not None:
             n, later = len(current["agents"]), len(spec.sizes) - len(self.rounds)
-            left = rounds.seconds_of(
-                self.end - time.time(), n, n - len(current["done"]), later
-            )  # fmt: skip
-            seconds = max(left, rounds.LEAST_SECONDS / 2)  # however late it is
+            left = self.end - time.time()
+            part = rounds.seconds_of(left, n, n - len(current["done"]), later)
+            seconds = max(part, rounds.LEAST_SECONDS / 2)  # however late it is
         return Part(trials, seconds, len(self.rounds) == len(spec.sizes))
 
     def _begin(self, size: int) -> None:
@@ -175,11 +174,13 @@ class Rounds:
     def _write_page(self, agents: Sequence[str]) -> None:
         from rltune.comparing.comparison import compare
 
-        if len(agents) < 2 or self.spec.options.get("report") is False:
+        options = self.spec.options
+        if len(agents) < 2 or options.get("report") is False:
             return
+        judged_by = {name: options[name] for name in ("metric", "objective") if name in options}
         try:
             entries = {agent: self.run.path_of_agent(agent) for agent in agents}
-            self._say(f"Comparison  {compare(entries).write(self.run.report_dir)}")
+            self._say(f"Comparison  {compare(entries, **judged_by).write(self.run.report_dir)}")
         except Exception as error:  # the search has succeeded, whatever goes wrong with its page
             self._say(f"The comparison could not be written: {type(error).__name__}: {error}")
 
