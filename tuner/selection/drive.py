@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rltune.agents.errors import UserError
+from rltune.agents.errors import ClusterError, StorageError, UserError
 from rltune.common.formats import plural, score
 from rltune.common.reading import load_yaml, reading
 from rltune.results import Run, SearchResult
@@ -107,7 +107,9 @@ class Rounds:
                 if self._search(agent).interrupted:
                     return False
             except UserError as error:
-                if not self.run.path_of_agent(agent).exists():
+                # A full disk, or a cluster that is gone, is no fault of the agent.
+                lasting = isinstance(error, (StorageError, ClusterError))
+                if lasting or not self.run.path_of_agent(agent).exists():
                     raise
                 self._say(f"{agent} has failed: {error}")
             current["done"].append(agent)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import rltune
 import yaml
-from rltune.agents.errors import UserError
+from rltune.agents.errors import StorageError, UserError
 from rltune.cli import main
 from rltune.runs.directory import RunDir
 
@@ -90,6 +90,31 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(
     result = rltune.resume_agents(tmp_path / "run", screen="none")
     assert searched == ["ppo", "a2c", "a2c"]
     assert result.agent is not None
+
+
+@pytest.mark.usefixtures("no_ray")
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_full_disk_ends_the_search_and_an_agent_that_fails_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    from rltune.selection import drive
+
+    request = drive.request
+
+    def fail(spec: Any, path: Path, agent: str, *others: Any) -> Any:
+        if agent == "ppo":
+            (path / "agents" / "ppo").mkdir(parents=True)
+            raise StorageError("the disk is full.") if lasting else UserError("nothing works.")
+        return request(spec, path, agent, *others)
+
+    search = rltune.AgentSearch("ppo,a2c", "CartPole-v1", storage_path=tmp_path, **SMALL)
+    monkeypatch.setattr(drive, "request", fail)
+    if lasting:
+        with pytest.raises(StorageError, match="the disk is full"):
+            search.run()
+        assert not (tmp_path / "run" / "rounds.yaml").exists()
+    else:
+        assert search.run().agent == "a2c"
 
 
 @pytest.mark.usefixtures("toy")
