@@ -7,6 +7,7 @@ YAML files and the search spaces read the same declarations through `hyperparame
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -267,6 +268,11 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints"}
 
 def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter]:
     """Return the hyperparameters of a configuration class by name, in the order of definition."""
+    return dict(_hyperparameters(config_class))
+
+
+@functools.cache  # an agent's start asks for them a dozen times
+def _hyperparameters(config_class: Any) -> dict[str, Hyperparameter]:
     return {
         field.name: Hyperparameter(
             name=field.name,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rltune.common.options import Option
+    from rltune.execution.workers import Workers
     from rltune.results import SearchResult
     from rltune.runs.directory import RunDir
     from rltune.search.search import Search
@@ -240,6 +241,8 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         dimensions[key] = dimension
     if getattr(args, "trial_time", None) is not None:
         raise UserError("--trial-time is for a search over several agents; give --budget STEPS.")
+    options = _options(args)
+    worker = _ask_for_a_worker(args.agent, options)
     search = Search(
         args.agent,
         space=args.space,
@@ -247,11 +250,25 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         name=args.name,
         screen="plain" if args.plain else "auto",
         ray_output=args.ray_output,
-        **_options(args),
+        **options,
     )
+    search.workers = worker
     for note in search.notes:
         print(note, file=sys.stderr, flush=True)
     return search
+
+
+def _ask_for_a_worker(agent: str, options: dict[str, Any]) -> Workers | None:
+    """Ask for the first worker, where Ray starts beside: it imports while the search is checked."""
+    from rltune.cluster.resources import Resources
+    from rltune.cluster.session import when_up
+    from rltune.execution.workers import Workers
+
+    if "cpus_per_trial" in options or "gpus_per_trial" in options:
+        return None  # they are not checked yet
+    workers = Workers(agent, "", Resources(), 1)
+    when_up(workers.ask)
+    return workers
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:

@@ -161,6 +161,12 @@ def started_ahead(quiet: bool = True, wait: bool = True) -> Iterator[Callable[..
             started.give_up()
 
 
+def when_up(call: Callable[[], None]) -> None:
+    """Call a function as soon as the Ray that starts beside is up; never, where none does."""
+    if _under_way is not None and _is_under_way():
+        _under_way.then(call)
+
+
 @contextlib.contextmanager
 def ray_session(
     address: str | None = None, quiet: bool = True, code: Path | None = None

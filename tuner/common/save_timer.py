@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-CHECKPOINT_SHARE = 0.05  # the part of the time that saving may take
+CHECKPOINT_SHARE = 0.02  # the part of the time that saving may take
 
 
 class SaveTimer:

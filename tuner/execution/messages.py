@@ -33,6 +33,7 @@ class Task(TypedDict):
     points: list[int]  # env steps at which an iteration ends, ascending, the last is the budget
     since: int  # the last point that the driver has the result of
     evaluate_at: list[int]  # those of the points that are evaluated
+    judged_at: list[int]  # those at which the scheduler may end the job
     save_at: list[int]  # those at which the job may end, to be taken up again later
     eval_episodes: int
     # Fields of an `EvaluationPlan`; None: every evaluation has all its episodes.
@@ -63,7 +64,7 @@ class Result:
     stop_reason: str | None = None  # the agent's own rule
     diverged: str | None = None
     out_of_time: bool = False
-    restored: bool = False  # the last iteration before a restart, once more
+    restored: bool = False  # one of the last before a restart, once more
 
 
 @dataclass(frozen=True)

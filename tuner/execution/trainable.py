@@ -20,6 +20,7 @@ from rltune.agents.user_code import fault
 from rltune.backends.registry import with_config
 from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
+from rltune.execution.ahead import GOES_ON, IS_SHORT, SHORT
 from rltune.execution.beside import Beside
 from rltune.execution.checkpoints import Checkpoint, file_of_run
 from rltune.execution.idle_time import IdleTime
@@ -46,7 +47,16 @@ class _JobState:
     evaluations: list[float] = field(default_factory=list)
     eval_steps: int = 0  # of all evaluations
     eval_length: float | None = None  # of an episode, the mean of the last evaluation
-    last: dict[str, Any] | None = None  # the last result, as plain types
+    # Those that the driver may not have: the last result, and the one before it where the last was
+    # made ahead. As plain types.
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, extra: dict[str, Any]) -> _JobState:
+        """Return the state that a checkpoint holds; older ones have the last result alone."""
+        known = dict(extra)
+        last = known.pop("last", None)
+        return cls(**{"results": [last] if last else [], **known})
 
 
 class AgentTrainable:
@@ -57,8 +67,8 @@ class AgentTrainable:
 
     It writes its own checkpoint into the run directory, and starts from it when it finds one there:
     after a crash of the worker, of the machine or of the whole search, or because an earlier job
-    ended at the point ``since``. The checkpoint holds the last result too, and the first result
-    after a restart is that one again, so no row is missing; but for those up to ``since``.
+    ended at the point ``since``. The checkpoint holds the last results too, and the first results
+    after a restart are those again, so no row is missing; but for those up to ``since``.
 
     The agent has the configuration that the task says for its env steps, whatever the one in the
     checkpoint is: another job may have trained it.
@@ -97,8 +107,11 @@ class AgentTrainable:
         self.state = _JobState()
         self.save_timer, self.saved_steps = SaveTimer(), 0
         self.beside = self.beside or Beside(lambda seconds: self.save_timer.took(seconds))
-        self.may_end = False
+        self.may_end = self.is_judged = False
         self.is_over = False
+        self.goes_on = True
+        self.is_ahead = False
+        self.untold: list[dict[str, Any]] = []
         _leave_word(self.task, "")  # that of a worker which was killed
         self.watch = Watch(self._tell_silence)
         self.watch.start()
@@ -113,12 +126,32 @@ class AgentTrainable:
         self.setup(config)
         return True
 
-    def train(self) -> dict[str, Any]:
-        """Run one iteration, and say what Tune wants to know of it."""
+    def train(self, ahead: bool = False) -> dict[str, Any]:
+        """Run one iteration, and say what Tune wants to know of it.
+
+        Args:
+            ahead: the last result was not known when this call was made. Nothing is done where the
+                job may have ended with it, or has failed.
+        """
+        if ahead and not self.goes_on:
+            return {}
+        self.goes_on, self.is_ahead = False, ahead
+        started = time.perf_counter()
         result = self.step()
+        self.goes_on = self._surely_goes_on(result[PAYLOAD])
         self.iterations += 1
-        about = self.get_auto_filled_metrics()
+        about = {
+            **self.get_auto_filled_metrics(),
+            GOES_ON: self.goes_on,
+            IS_SHORT: time.perf_counter() - started < SHORT,
+        }
         return {**result, **about, "done": False, "training_iteration": self.iterations}
+
+    def _surely_goes_on(self, result: Result | JobFailure) -> bool:
+        """Whether the driver has nothing to decide on, but for stop rules and people."""
+        if isinstance(result, JobFailure) or result.diverged or result.restored:
+            return False
+        return not (result.finished or result.out_of_time or self.may_end or self.is_judged)
 
     def get_auto_filled_metrics(self, **_: Any) -> dict[str, Any]:
         """Return where the worker runs; Tune asks for it when it begins."""
@@ -150,14 +183,15 @@ class AgentTrainable:
             return {PAYLOAD: JobFailure(f"error: {masked_text(str(error))}", text, missing)}
 
     def _next(self) -> Result:
-        """Return the next result, or the last one before a restart once more."""
+        """Return the next result, or one of the last before a restart once more."""
         assert self.idle is not None
         if self.agent is None:
             with self.idle.counting("make"):
                 self.agent = self._make_agent()
             known = bisect.bisect_right(self.task["points"], self.task["since"])
-            if self.state.last is not None and self.state.last["iteration"] > known:
-                return Result(**{**self.state.last, "restored": True, "out_of_time": False})
+            self.untold = [last for last in self.state.results if last["iteration"] > known]
+        if self.untold:
+            return Result(**{**self.untold.pop(0), "restored": True, "out_of_time": False})
         try:
             if self.task["changes"]:  # which a re-training of a population's member follows
                 self.agent = with_config(self.agent, self.task["config"], self.task["changes"])
@@ -167,7 +201,8 @@ class AgentTrainable:
             self.agent.close()
             self.agent = None
             raise
-        self.state.last = dict(vars(result))
+        before = self.state.results[-1:] if self.is_ahead else []
+        self.state.results = [*before, dict(vars(result))]
         ends = result.finished or result.out_of_time or self.may_end
         self.is_over = result.finished
         if ends or self.save_timer.is_due:
@@ -211,7 +246,7 @@ class AgentTrainable:
             if file.exists():
                 raise
             raise FileNotFoundError(f"{file} has gone") from None  # with its storage: try again
-        self.state = _JobState(**agent.extra)
+        self.state = _JobState.of(agent.extra)
         self.saved_steps = agent.env_steps
         try:  # a population gives a member new values, or another member's checkpoint
             return with_config(agent, task["config"], task["changes"])
@@ -234,6 +269,7 @@ class AgentTrainable:
         passed = task["points"][aim : index + 1]
         due = any(point in task["evaluate_at"] for point in passed)
         self.may_end = any(point in task["save_at"] for point in passed)
+        self.is_judged = any(point in task["judged_at"] for point in passed)
         evaluation = None
         if not chunk.diverged and (finished or (due and not out_of_time)):
             evaluation = self._evaluate(agent, passed, chunk, finished)
@@ -313,7 +349,7 @@ class AgentTrainable:
             self.watch.stop()
         if self.agent is None:
             return
-        if self.agent.env_steps > self.saved_steps and self.state.last is not None:
+        if self.agent.env_steps > self.saved_steps and self.state.results:
             self._save(beside=True)
         self.agent.close()
         self.agent = None

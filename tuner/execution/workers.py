@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
@@ -17,6 +18,7 @@ from rltune.cluster.capacity import Room
 from rltune.cluster.lean import replaced
 from rltune.cluster.nodes import is_joined
 from rltune.cluster.session import OUT_OF_MEMORY
+from rltune.execution.ahead import CallsAhead
 from rltune.execution.messages import SERVER, TASK
 from rltune.execution.trainable import AgentTrainable
 
@@ -43,14 +45,26 @@ class Workers:
         self.waiting: list[Any] = []
         self.actor: Any = None  # the class as Ray knows it
 
-    def ask(self) -> None:
-        """Start them beside each other, on a Ray that is up; it returns at once."""
+    def ask(self, early: Workers | None = None) -> None:
+        """Start them beside each other, on a Ray that is up; it returns at once.
+
+        One core is left to the driver, which still prepares the search: the first env step comes
+        sooner so. Tune asks for the worker that is missing then.
+
+        Args:
+            early: workers that were asked for before; those that will do are taken over
+        """
+        if early is not None:
+            if early.resources == replace(self.resources, concurrency=None):
+                self.waiting, self.actor = list(early.waiting), early.actor
+            early.dismiss()
         if is_joined():  # nodes may come and go there
             return
         with contextlib.suppress(UserError):  # it is raised again where the jobs begin
             slots = Room(self.resources).slots()
-            number = slots if self.trials is None else min(slots, self.trials)
-            self.waiting = [self.start(agent=self.agent, env=self.env) for _ in range(number)]
+            number = min(slots, self.trials or slots, max(1, (os.cpu_count() or 1) - 1))
+            while len(self.waiting) < number:
+                self.waiting.append(self.start(agent=self.agent, env=self.env))
 
     def start(self, **arguments: Any) -> Any:
         """Start another one; return the handle of its actor."""
@@ -109,6 +123,7 @@ def given_to_tune(workers: Workers) -> Iterator[type[Any]]:
 
         def __init__(self, resource_manager: Any) -> None:
             super().__init__(resource_manager if is_joined() else Slots())
+            self.ahead = CallsAhead()
 
         def add_actor(self, cls: Any, *, kwargs: Any, **rest: Any) -> Any:
             """Start a worker with nothing but its task: all else is pickled by Tune's modules."""
@@ -121,7 +136,32 @@ def given_to_tune(workers: Workers) -> Iterator[type[Any]]:
             """Call a worker; a `reset` gets nothing but its task, too."""
             if method_name == "reset":
                 args, named["kwargs"] = (_plain(args[0]),), None
-            return super().schedule_actor_task(tracked_actor, method_name, args, *rest, **named)
+            if method_name == "train":
+                named["on_result"] = self.ahead.listening(named["on_result"])
+            else:
+                self.ahead.forget(tracked_actor)
+            future = super().schedule_actor_task(tracked_actor, method_name, args, *rest, **named)
+            started = self._live_actors_to_ray_actors_resources.get(tracked_actor)
+            if started and method_name in ("train", "reset"):
+                self.ahead.give(tracked_actor, started[0])
+            return future
+
+        def _schedule_tracked_actor_task(
+            self, tracked_actor_task: Any, method_name: str, **named: Any
+        ) -> Any:
+            worker = tracked_actor_task._tracked_actor
+            future = self.ahead.take(worker) if method_name == "train" else None
+            if future is None:
+                return super()._schedule_tracked_actor_task(
+                    tracked_actor_task, method_name, **named
+                )
+            self._actor_task_events.track_future(
+                future=future,
+                on_result=lambda result: self._actor_task_resolved(tracked_actor_task, result),
+                on_error=lambda error: self._actor_task_failed(tracked_actor_task, error),
+            )
+            self._tracked_actors_to_task_futures[worker].add(future)
+            return tracked_actor_task
 
         def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
             # Ray 2.60's Tune does not know this error, and ends the whole run with it.

@@ -51,11 +51,15 @@ class Place:
 
 @contextlib.contextmanager
 def joined(
-    spec: SearchSpec, path: str | os.PathLike[str], ray_output: bool = False
+    spec: SearchSpec,
+    path: str | os.PathLike[str],
+    ray_output: bool = False,
+    early: Workers | None = None,
 ) -> Iterator[Place]:
     """Join the cluster that is asked for, and see whether it will do, before a file is written.
 
-    Without one, this machine's Ray and its workers start beside what the block does.
+    Without one, this machine's Ray and its workers start beside what the block does. ``early`` are
+    those that were asked for before.
 
     Raises:
         UserError: there is no such cluster, a node has other versions or does not see the run
@@ -74,7 +78,7 @@ def joined(
         needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
         workers = Workers(spec.agent, spec.env, needed, spec.trials)
         with started_ahead(quiet=not ray_output) as when_up:
-            when_up(workers.ask)
+            when_up(lambda: workers.ask(early))
             try:
                 yield Place(workers=workers)
             finally:

@@ -88,6 +88,8 @@ class Driver:
         if len(jobs) < slots and not self.exhausted():
             return
         self.parts.recorder.tidy()
+        if self.retesting.is_outdated:
+            self.retesting.foresee()
         # With one worker every proposal knows all results; those of several miss some anyway.
         if not 1 < slots <= len(jobs) or study.is_ahead or not self.ending.more_trials():
             return

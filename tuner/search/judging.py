@@ -31,7 +31,7 @@ class Judge:
         parts: of the search
         running: its jobs and trials
         ending: the time that is left
-        retesting: foresees the tournament anew when a trial has ended
+        retesting: is told when a trial has ended
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Judge:
         parts.recorder.trial_ended(trial.number, state, reason, value, runs)
         parts.recorder.show_incumbent()
         parts.view.set_rungs(parts.scheduler.table())
-        self.retesting.foresee()
+        self.retesting.trial_ended()
 
     def end_unfinished(self) -> None:
         """End the unfinished trials, for which there was no time."""

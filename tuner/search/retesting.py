@@ -39,6 +39,7 @@ class Retesting:
 
     Attributes:
         scores: by (trial, seed)
+        is_outdated: whether what was foreseen of the tournament is older than the last trial
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Retesting:
         self.running = running
         self.ending = ending
         self.scores = read_scores(parts.run)
+        self.is_outdated = False
         self._tournament: Tournament | None = None
         self._is_final = False
 
@@ -161,8 +163,15 @@ class Retesting:
         state = "FAIL" if failure else "COMPLETE"
         self.parts.recorder.test_ended(job, state, failure, score)
 
+    def trial_ended(self) -> None:
+        """Note that the tournament may be another now: deadlines depend on it, if there are any."""
+        self.is_outdated = True
+        if not math.isinf(self.ending.deadline):
+            self.foresee()
+
     def foresee(self) -> None:
         """Foresee how many re-trainings the tournament will have, and how long each takes."""
+        self.is_outdated = False
         if not self.spec.tournament:
             return
         complete, finalists = self.parts.study.complete, self._finalists()

@@ -40,6 +40,7 @@ from rltune.space import surroundings
 from rltune.space.space import Space
 
 if TYPE_CHECKING:
+    from rltune.execution.workers import Workers
     from rltune.space.dimensions import Dimension
 
 OPTIONS = options_of(SearchOptions)
@@ -104,6 +105,7 @@ class Search:
 
         check_paths(space, name, storage_path)
         self.started = time.time()
+        self.workers: Workers | None = None  # that were asked for ahead
         self.screen = screen
         self.ray_output = ray_output
         options = keywords(options, OPTIONS)
@@ -147,7 +149,7 @@ class Search:
         """
         with (
             _one_at_a_time() as waited,
-            joined(self.spec, self.path, self.ray_output) as place,
+            joined(self.spec, self.path, self.ray_output, self.workers) as place,
         ):
             self.started += waited
             mirror = self.storage_uri and below(self.storage_uri, self.name)

@@ -47,6 +47,8 @@ class Tasks:
         task = self._task(name, trial.number, trial.config, "tune", seed, (), file, deadline)
         stops = until(self.plan.stops, task["points"][-1])
         task["evaluation_plan"] = self._evaluation_plan(task["points"][-1], stops, trial.cutoffs)
+        by_time = self.spec.scheduler_options.get("seconds") is not None
+        task["judged_at"] = list(task["points"] if by_time else stops)
         task["since"] = max(trial.seeds.run(seed).values, default=0)
         if segment:
             task["config"], task["save_at"] = segment.config, [segment.until]
@@ -100,6 +102,7 @@ class Tasks:
             "points": until(spec.points, parts.env_steps),
             "since": 0,
             "evaluate_at": until(spec.evaluate_at, parts.env_steps),
+            "judged_at": [],
             "save_at": [],
             "eval_episodes": spec.eval_episodes,
             "evaluation_plan": self._evaluation_plan(parts.env_steps, [parts.env_steps], {}),

@@ -125,4 +125,4 @@ def test_a_job_that_ends_has_its_checkpoint_before_it_says_so(
     job = AgentTrainable({TASK: {**task, "save_at": task["points"][:1]}})
     monkeypatch.setattr(SaveTimer, "is_due", False)
     job.step()
-    assert checkpoint.read(task["checkpoint"])["extra"]["last"]["iteration"] == 1
+    assert checkpoint.read(task["checkpoint"])["extra"]["results"][-1]["iteration"] == 1
