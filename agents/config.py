@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -268,11 +268,10 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints"}
 
 def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter]:
     """Return the hyperparameters of a configuration class by name, in the order of definition."""
-    return dict(_hyperparameters(config_class))
+    return dict(_known(config_class))
 
 
-@functools.cache  # an agent's start asks for them a dozen times
-def _hyperparameters(config_class: Any) -> dict[str, Hyperparameter]:
+def _declared(config_class: type[AgentConfig]) -> dict[str, Hyperparameter]:
     return {
         field.name: Hyperparameter(
             name=field.name,
@@ -283,6 +282,10 @@ def _hyperparameters(config_class: Any) -> dict[str, Hyperparameter]:
         for field in dataclasses.fields(config_class)
         if "scale" in field.metadata
     }
+
+
+# An agent's start asks for them a dozen times.
+_known: Callable[[type[AgentConfig]], dict[str, Hyperparameter]] = functools.cache(_declared)
 
 
 def canonical_name(config_class: type[AgentConfig], name: str, where: str = "") -> str:
