@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rltune.agents.aliases import ALIASES as ALIASES
 from rltune.agents.aliases import own_name as own_name
@@ -285,7 +285,9 @@ def _declared(config_class: type[AgentConfig]) -> dict[str, Hyperparameter]:
 
 
 # An agent's start asks for them a dozen times.
-_known: Callable[[type[AgentConfig]], dict[str, Hyperparameter]] = functools.cache(_declared)
+_known = cast(
+    "Callable[[type[AgentConfig]], dict[str, Hyperparameter]]", functools.cache(_declared)
+)
 
 
 def canonical_name(config_class: type[AgentConfig], name: str, where: str = "") -> str:

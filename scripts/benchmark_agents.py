@@ -2,7 +2,7 @@
 
     pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2
     python scripts/benchmark_agents.py run       # resumable: continues where it was stopped
-    python scripts/benchmark_agents.py table     # the tables of docs/benchmarks.md
+    python scripts/benchmark_agents.py table     # the tables of docs/measurements.md
     python scripts/benchmark_agents.py pictures  # the learning curves, to docs/images
 
 The settings are presets of search_spaces/: rl-zoo3's where it has some, otherwise our own. The two

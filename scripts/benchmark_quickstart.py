@@ -1,7 +1,7 @@
 """Benchmark the first search: `scripts/quickstart`'s search with ten seeds.
 
     python scripts/benchmark_quickstart.py run FOLDER     # resumable; some three minutes a seed
-    python scripts/benchmark_quickstart.py table FOLDER   # the table of docs/benchmarks.md
+    python scripts/benchmark_quickstart.py table FOLDER   # the table of docs/measurements.md
 
 "Beyond chance" is the answer's own claim; docs/seeds.md describes its test.
 """

@@ -1,6 +1,7 @@
 """Benchmark the samplers on synthetic functions: no training, no Ray, no database.
 
     python scripts/benchmark_samplers.py warm   # trials to the threshold, with and without --from
+    python scripts/benchmark_samplers.py prior  # the same, with and without priors
     python scripts/benchmark_samplers.py cost   # cost to the threshold: cost-aware against tpe
     python scripts/benchmark_samplers.py rungs  # trials stopped early: what tpe learns from them
     python scripts/benchmark_samplers.py time   # milliseconds for a proposal after 2,000 trials
@@ -90,8 +91,10 @@ class Target:
 class Bench:
     """A search in memory."""
 
-    def __init__(self, sampler: str, seed: int, earlier: Sequence[Earlier] = (), **options: Any):
-        self.proposer = Proposer(SPACE, sampler, options, seed, "maximize", earlier)
+    def __init__(
+        self, sampler: str, seed: int, earlier: Sequence[Earlier] = (), space: Space = SPACE
+    ):
+        self.proposer = Proposer(space, sampler, {}, seed, "maximize", earlier)
         self.trials: list[FrozenTrial] = []
         self.known: set[str] = set()
 
@@ -106,7 +109,8 @@ class Bench:
         trial = create_trial(
             state=TrialState.RUNNING, params=parameters, distributions=distributions,
             system_attrs=draw.system_attrs,
-            user_attrs={"configuration": config, "origin": "sampler", "proposal": draw.source},
+            user_attrs={"configuration": config, "hash": config_hash(config),
+                        "origin": "sampler", "proposal": draw.source},
         )  # fmt: skip
         trial.number = trial._trial_id = len(self.trials)
         self.trials.append(trial)
@@ -175,6 +179,34 @@ def warm(args: argparse.Namespace) -> None:
             earlier = [learned(kind, s) for kind in name.split(", ")]
             hot.append(reached(Bench(args.sampler, s, earlier), Target(s), args.threshold, most))
         print(f"  from {name}: median {np.median(hot):.0f}, ratio {ratio(hot, cold)}", flush=True)
+
+
+def expecting(target: Target, off: float, seed: int) -> Space:
+    """Return the space with priors: so far from the top, in the manner of a user's guess."""
+    rng = np.random.default_rng([4, seed])
+    shares = np.clip(target.top + off * rng.choice([-1.0, 1.0], 5), 0.02, 0.98)
+    data = SPACE.to_dict()
+    for name, share in zip(list(data["space"])[:5], shares, strict=True):
+        # The hill knows gamma by its distance from 1, as the sampler does.
+        data["space"][name]["prior"] = SPACE.dimensions[name].at_share(share)
+    return Space.from_dict(data)
+
+
+def prior(args: argparse.Namespace) -> None:
+    """Compare searches with and without priors."""
+    most = args.trials or 100
+    targets = [Target(s) for s in range(args.reps)]
+    cold = [reached(Bench(args.sampler, s), t, args.threshold, most) for s, t in enumerate(targets)]
+    print(f"{args.sampler}, {args.reps} repetitions, threshold {args.threshold} of 1")
+    print(f"  without: median {np.median(cold):.0f} trials", flush=True)
+    for off in (0.0, 0.1, 0.2, 0.3, 0.5):
+        hot = []
+        for s in range(args.reps):
+            target = Target(s)
+            bench = Bench(args.sampler, s, space=expecting(target, off, s))
+            hot.append(reached(bench, target, args.threshold, most))
+        print(f"  {off:.0%} of each range off: median {np.median(hot):.0f}, "
+              f"ratio {ratio(hot, cold)}", flush=True)  # fmt: skip
 
 
 def spent(bench: Bench, target: Target, threshold: float, most: float, spread: float) -> float:
@@ -296,7 +328,8 @@ def timed(args: argparse.Namespace) -> None:
                 parameters, distributions = bench.proposer.as_parameters(values)
                 trial = create_trial(
                     state=TrialState.RUNNING, params=parameters, distributions=distributions,
-                    user_attrs={"configuration": values, "origin": "sampler"},
+                    user_attrs={"configuration": values, "hash": config_hash(values),
+                                "origin": "sampler"},
                 )  # fmt: skip
                 trial.number = trial._trial_id = n
                 bench.trials.append(trial)
@@ -315,7 +348,7 @@ def timed(args: argparse.Namespace) -> None:
                   f"{spans[0] * 1000:.0f} {what}", flush=True)  # fmt: skip
 
 
-PARTS = {"warm": warm, "cost": cost, "rungs": rungs, "time": timed}
+PARTS = {"warm": warm, "prior": prior, "cost": cost, "rungs": rungs, "time": timed}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

@@ -2,7 +2,7 @@
 
     pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2 rl_zoo3==2.9.2
     python scripts/benchmark_tuners.py run       # resumable; nothing else may run on the machine
-    python scripts/benchmark_tuners.py table     # for docs/benchmarks.md
+    python scripts/benchmark_tuners.py table     # for docs/measurements.md
 
 Each search has the machine to itself for `MINUTES`: rltune (with its tournament), Ray Tune with
 OptunaSearch and ASHA over our agent, Optuna over Stable-Baselines3's (two processes), and rl-zoo3's

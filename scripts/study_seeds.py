@@ -1,7 +1,7 @@
 """Replay searches on recorded learning curves, to compare numbers of seeds per trial.
 
     python scripts/study_seeds.py record     # resumable; hours of CPU, can run in the background
-    python scripts/study_seeds.py simulate   # seconds: the tables of docs/benchmarks.md
+    python scripts/study_seeds.py simulate   # seconds: the tables of docs/measurements.md
     python scripts/study_seeds.py halving    # seconds: when ASHA stops trials
     python scripts/study_seeds.py answers    # a minute: rules for the answer, sizes of tournaments
 

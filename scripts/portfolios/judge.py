@@ -118,5 +118,4 @@ def compare(file: Path, agent: str, **options: Any) -> dict[str, tuple[Outcome, 
 
 
 def _trial(row: dict[str, Any]) -> Trial:
-    n = max(1, len(row["returns"]))
-    return Trial(row["returns"], row["seconds"] * EVALUATIONS / n)
+    return Trial(row["returns"], row["seconds"] * EVALUATIONS / max(1, len(row["returns"])))

@@ -6,19 +6,22 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import rltune
 from rltune.agents.loop.agent import Agent
 from rltune.objectives.metrics import DEFAULT, objective_of
 from rltune.space.space import Space
+from rltune.space.surroundings import split
 from rltune.training.presets import presets
 
-from portfolios.suites import RESULTS, Task, add, read, suite
+from portfolios.suites import RESULTS, TRIALS, Task, add, read, suite
 
-TRIALS = 60
-BEST = 4  # configurations of each search that are tried everywhere
+BEST = 3  # configurations of each search that are tried everywhere
 EVALUATIONS, EPISODES = 9, 10
+JUDGED_AFTER = 3  # evaluations, a training is compared with those before it
+ENOUGH = 8  # trainings to compare with
 SEEDS = (0, 1)
 
 
@@ -37,8 +40,8 @@ def search(agent: str, folder: Path) -> None:
             found = rltune.resume(folder / name, screen="plain")
         else:
             found = rltune.Search(
-                agent, env, budget=budget, trials=TRIALS, tournament=False, report=False,
-                wandb="off", name=name, storage_path=folder, screen="plain",
+                agent, env, budget=budget, trials=TRIALS[agent], tournament=False, portfolio=False,
+                report=False, wandb="off", name=name, storage_path=folder, screen="plain",
             ).run()  # fmt: skip
         if found.interrupted:
             return
@@ -56,16 +59,23 @@ def trials(agent: str, found: rltune.SearchResult) -> Iterator[dict[str, Any]]:
         number = int(trial["trial"])
         yield {
             "origin": trial["origin"],
-            "values": {name: plain(trial[f"config.{name}"]) for name in names},
+            "values": {
+                name: plain(value) for name in names if known(value := trial[f"config.{name}"])
+            },
             "returns": returns.get(number, []),
             "seconds": round(float(trial["seconds"]), 2),
             "state": trial["state"],
         }
 
 
+def known(value: Any) -> bool:
+    """Whether a configuration has the dimension: those of conditions may be missing."""
+    return not (value is None or (isinstance(value, float) and math.isnan(value)))
+
+
 def plain(value: Any) -> Any:
     """Return a number or a choice in plain types, rounded as people write it."""
-    value = value.item() if hasattr(value, "item") else value
+    value = value.tolist() if hasattr(value, "tolist") else value
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
@@ -83,7 +93,7 @@ def candidates(agent: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": f"{preset.name} {preset.env[0]}", "of": list(preset.env), "config": preset.values}
         for preset in presets(agent)
-        if preset.env and not preset.env[0].startswith("ALE/")
+        if preset.name == "zoo" and preset.env and not preset.env[0].startswith("ALE/")
     ]
     for row in read(file_of(agent)):
         if row["what"] != "search":
@@ -100,24 +110,36 @@ def candidates(agent: str) -> list[dict[str, Any]]:
 
 def measure(agent: str, tasks: Sequence[Task], seeds: Sequence[int] = SEEDS) -> None:
     """Train every candidate on every environment, where that is missing."""
-    done = {
-        (row["name"], row["env"], row["seed"])
-        for row in read(file_of(agent))
-        if row["what"] == "training"
-    }
+    rows = [row for row in read(file_of(agent)) if row["what"] == "training"]
+    done = {(row["name"], row["env"], row["seed"]) for row in rows}
+    early: dict[str, list[float]] = {task.env: [] for task in tasks}
+    for row in rows:
+        if row["env"] in early and len(row["returns"]) >= JUDGED_AFTER:
+            early[row["env"]].append(end(row["returns"][:JUDGED_AFTER]))
     for seed in seeds:
         for candidate in candidates(agent):
             for task in tasks:
                 if (candidate["name"], task.env, seed) in done:
                     continue
                 row = {"what": "training", "name": candidate["name"], "env": task.env, "seed": seed}
-                add(file_of(agent), {**row, **train(agent, task, candidate["config"], seed)})
+                found = train(agent, task, candidate["config"], seed, early[task.env])
+                add(file_of(agent), {**row, **found, "when": time.strftime("%Y-%m-%d")})
 
 
-def train(agent: str, task: Task, values: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Train a configuration; a training that diverges, or can't be done, has no further values."""
+def train(
+    agent: str, task: Task, values: dict[str, Any], seed: int, early: list[float]
+) -> dict[str, Any]:
+    """Train a configuration.
+
+    A training has no further values once it has diverged, or is among the lower half of those
+    before it at a third of the env steps.
+
+    Args:
+        agent, task, values, seed: of the training
+        early: what trainings on this environment had then; this one's is added
+    """
     space = Space.load(agent)
-    config = {**space.fixed, **values}
+    config = split(space.resolve(values), {}, task.budget).config
     started, returns = time.process_time(), list[float]()
     trained = Agent(
         agent, task.env, config, total_timesteps=task.budget, seed=seed, device="cpu"
@@ -126,5 +148,10 @@ def train(agent: str, task: Task, values: dict[str, Any], seed: int) -> dict[str
         if trained.learn(round(task.budget * k / EVALUATIONS)).diverged:
             break
         returns.append(round(trained.evaluate(EPISODES).mean, 3))
+        if k == JUDGED_AFTER:
+            early.append(end(returns))
+            if len(early) >= ENOUGH and early[-1] < median(early):
+                break
     trained.close()
-    return {"returns": returns, "seconds": round(time.process_time() - started, 2)}
+    seconds = (time.process_time() - started) * EVALUATIONS / max(1, len(returns))
+    return {"returns": returns, "seconds": round(seconds, 2)}

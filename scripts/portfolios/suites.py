@@ -40,13 +40,46 @@ ON_POLICY = (
     Task("LunarLanderContinuous-v3", 100_000),
     *CONTINUOUS,
 )
+DISCRETE = (
+    Task("CartPole-v1", 25_000),
+    Task("Acrobot-v1", 25_000),
+    Task("LunarLander-v3", 50_000),
+    Task("MountainCar-v0", 50_000),
+    *(
+        Task(f"portfolios.variants:{name}", budget)
+        for name, budget in (
+            ("Windy", 50_000),
+            ("SwingUp", 25_000),
+            ("LevelsPendulum", 15_000),
+            ("LevelsInvertedPendulum", 15_000),
+            ("LevelsInvertedDoublePendulum", 25_000),
+        )
+    ),
+)
+OFF_POLICY = (
+    Task("Pendulum-v1", 5_000),
+    Task("MountainCarContinuous-v0", 15_000),
+    Task("InvertedPendulum-v5", 8_000),
+    Task("InvertedDoublePendulum-v5", 10_000),
+    Task("Reacher-v5", 10_000),
+    Task("Swimmer-v5", 15_000),
+    Task("Hopper-v5", 15_000),
+    Task("HalfCheetah-v5", 15_000),
+    Task("LunarLanderContinuous-v3", 15_000),
+)
 HELD_OUT = {
     "ppo": "Pendulum-v1",
     "a2c": "Acrobot-v1",
     "td3": "LunarLanderContinuous-v3",
     "dqn": "MountainCar-v0",
 }
-SUITES = {"ppo": ON_POLICY, "a2c": ON_POLICY, "trpo": ON_POLICY}
+SUITES = {
+    **dict.fromkeys(("ppo", "a2c", "trpo"), ON_POLICY),
+    "dqn": DISCRETE,
+    **dict.fromkeys(("sac", "td3", "ddpg"), OFF_POLICY),
+}
+# Searches and trainings of these take long.
+TRIALS = {**dict.fromkeys(SUITES, 60), **dict.fromkeys(("sac", "td3", "ddpg"), 40)}
 
 
 def suite(agent: str) -> list[Task]:

@@ -214,7 +214,7 @@ def _winner(ranking: Sequence[Ranked]) -> Ranked:
 
     That is the one-standard-error rule of Breiman et al., "Classification and Regression Trees"
     (1984, section 3.4.3). To insist on significance here would name the defaults in most searches
-    that have found something better (docs/benchmarks.md).
+    that have found something better (docs/measurements.md).
     """
     best, spread = ranking[0], _spread(ranking)
     default = next((ranked for ranked in ranking if ranked.is_default), None)

@@ -69,11 +69,14 @@ def spaces_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
                 space.agent or "any",
                 space.env or "any",
                 str(len(space.dimensions)),
-                str(len(space.starts)),
+                str(sum(start.part == "start" for start in space.starts)),
+                str(sum(start.part == "portfolio" for start in space.starts)),
                 os.path.relpath(file) if file.is_relative_to(Path.cwd()) else str(file),
             )
         )
-    _print_table(("name", "agent", "environment", "dimensions", "starts", "file"), rows)
+    _print_table(
+        ("name", "agent", "environment", "dimensions", "starts", "portfolio", "file"), rows
+    )
     return 0
 
 
@@ -159,9 +162,11 @@ def _show_parts(space: Space, agent: str | None, env: str | None) -> None:
     lines = [("fixed", f"{name} = {_value(value)}") for name, value in space.fixed.items()]
     lines += [("derived", f"{name} = {e.text}") for name, e in space.derived.items()]
     lines += [("constraint", constraint.text) for constraint in space.constraints]
-    for start in space.starts_for(env) if env else space.starts:
+    for start in space.starts:
+        if env and start not in space.starts_for(env, start.part):
+            continue
         values = ", ".join(f"{name} {_value(value)}" for name, value in start.values.items())
-        lines.append(("start", f"{_start_name(start.name, start.env)}: {values}"))
+        lines.append((start.part, f"{_start_name(start.name, start.env)}: {values}"))
     _print_table(None, lines)
 
 

@@ -12,7 +12,7 @@ from rltune.common.formats import count, duration
 TOURNAMENT_SHARE = 0.4
 # Then as much as it is expected to take, and a little for starting and saving.
 TOURNAMENT_MARGIN = 1.1
-# However slow the trials are, the search itself gets the rest (docs/benchmarks.md says why).
+# However slow the trials are, the search itself gets the rest (docs/measurements.md says why).
 MAX_TOURNAMENT_SHARE = 0.4
 # If one round of it takes longer than this part, there is none.
 MAX_ROUND_SHARE = 0.6

@@ -98,6 +98,11 @@ class SearchOptions(RunOptions):
         help="let hopeless trials go on: collapsed, exploded, frozen, ... (docs/stop-rules.md)",
         resume=True,
     )
+    portfolio: bool = option(
+        True,
+        group=SEARCH,
+        help="don't begin with the space's portfolio: configurations that are often good elsewhere",
+    )
     seed: int = option(0, least=0, group=SEARCH, help="random seed of the search")
     seeds: str | int = option(
         1,

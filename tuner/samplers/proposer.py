@@ -26,9 +26,10 @@ from rltune.agents.config import config_hash
 from rltune.agents.errors import UserError
 from rltune.samplers.base import Draw
 from rltune.samplers.parameters import Parameters
+from rltune.samplers.prior import prior_of
 from rltune.samplers.registry import DEFAULT, for_several, sampler_class
 from rltune.samplers.seen_trials import SeenTrials
-from rltune.samplers.warm_start import PROPOSAL, Earlier, WarmStart
+from rltune.samplers.warm_start import Earlier, WarmStart
 from rltune.study.records import Proposal, StartConfig
 from rltune.study.study import SearchStudy
 
@@ -81,6 +82,8 @@ class Proposer:
         self.sampler = kind(self.parameters, self.directions, seed, values)
         self.minimize = self.sampler.minimize
         self._warm_start: WarmStart | None = None
+        if (prior := prior_of(space)) is not None and not other_directions:
+            earlier = [*earlier, prior]
         if earlier:
             known = [[self.as_parameters(values)[0] for values in run.values] for run in earlier]
             distributions = self.parameters.distributions
@@ -144,8 +147,8 @@ class Proposer:
         drawn = len(trials) - self._seen.from_warm_start
         seed = int(np.random.SeedSequence([self.seed, drawn]).generate_state(1)[0])
         if self._warm_start:
-            for values in self._warm_start.proposals(self._seen.inside()):
-                yield Draw(values, PROPOSAL, {})
+            for values, source in self._warm_start.proposals(self._seen.inside()):
+                yield Draw(values, source, {})
         yield from self.sampler.draws(trials, self.known(trials), seed)
 
     def known(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 from rltune.samplers.views import is_evidence
-from rltune.samplers.warm_start import PROPOSAL
+from rltune.samplers.warm_start import is_suggested
 
 if TYPE_CHECKING:
     from rltune.samplers.base import Sampler
@@ -52,7 +52,7 @@ class SeenTrials:
         self._count = len(trials)
         for trial in news:
             self.hashes.add(trial.user_attrs["hash"])
-            self.from_warm_start += trial.user_attrs.get("proposal") == PROPOSAL
+            self.from_warm_start += is_suggested(trial)
             self._last = trial
         known, self._open = [trials[trial.number] for trial in self._open], []
         for trial in [*known, *news]:

@@ -25,7 +25,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.samplers.surrogate import Encoder, GaussianProcess, normal_scores
 from rltune.samplers.views import completed, is_evidence, merit_of
 
-PROPOSAL = "warm start"  # the source of a trial that an earlier search suggests
+# The sources of trials that an earlier search suggests, or a prior.
+PROPOSAL, PRIOR = "warm start", "prior"
 # Before the first trial: as if it had foretold so many pairs rightly, and so many wrongly. This is
 # too little for any trust: an earlier search that misleads costs next to nothing.
 BELIEF = (2.0, 1.0)
@@ -45,11 +46,15 @@ class Earlier:
         name: of its run
         values: of the active dimensions, a dict per trial
         ranks: 0 (worst) to 1 (best), one per trial
+        source: of the trials that it suggests
+        belief: pairs of trials that it is believed to foretell rightly, and wrongly, before any
     """
 
     name: str
     values: tuple[dict[str, Any], ...]
     ranks: tuple[float, ...]
+    source: str = PROPOSAL
+    belief: tuple[float, float] = BELIEF
 
 
 class WarmStart:
@@ -76,9 +81,9 @@ class WarmStart:
             for search, own in zip(earlier, parameters, strict=True)
         ]
 
-    def proposals(self, trials: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
-        """Yield the configurations that earlier searches suggest now, best first; mostly none."""
-        taken = sum(trial.user_attrs.get("proposal") == PROPOSAL for trial in trials)
+    def proposals(self, trials: Sequence[FrozenTrial]) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield what earlier searches suggest now, best first, with its source; mostly nothing."""
+        taken = sum(map(is_suggested, trials))
         if taken >= MAX_PROPOSALS:
             return
         judged = self._judged(trials)
@@ -86,7 +91,8 @@ class WarmStart:
         if taken >= math.ceil(MAX_PROPOSALS * max(trusts)):
             return
         best = int(np.argmax(trusts))
-        yield from self._sources[best].best(trials)
+        for values in self._sources[best].best(trials):
+            yield values, self._sources[best].source
 
     def shown(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
         """Return the trials with ranks for values, and the trusted part of the earlier ones."""
@@ -120,6 +126,7 @@ class _EarlierSearch:
         encoder: Encoder,
         distributions: Mapping[str, BaseDistribution],
     ) -> None:
+        self.source, self._belief = earlier.source, earlier.belief
         # The best first.
         order = sorted(range(len(earlier.ranks)), key=lambda i: -earlier.ranks[i])
         self._values = [earlier.values[i] for i in order]
@@ -147,7 +154,7 @@ class _EarlierSearch:
             mean, _ = self._model.predict(self._encoder.rows([trial.params for trial in new]))
             self._foretold |= dict(zip((t.number for t in new), mean.tolist(), strict=True))
         foretold = np.array([self._foretold[trial.number] for trial in trials])
-        right, wrong = BELIEF
+        right, wrong = self._belief
         better = np.sign(np.subtract.outer(ranks, ranks))
         if np.any(better):
             signs = np.sign(np.subtract.outer(foretold, foretold))
@@ -186,6 +193,11 @@ class _EarlierSearch:
             )
             for i in _spread(len(self._ranks), round(trust * MAX_SHOWN))
         ]
+
+
+def is_suggested(trial: FrozenTrial) -> bool:
+    """Whether an earlier search or a prior has suggested the trial."""
+    return trial.user_attrs.get("proposal") in (PROPOSAL, PRIOR)
 
 
 def _spread(n: int, most: int) -> list[int]:

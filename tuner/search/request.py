@@ -17,14 +17,17 @@ from rltune.planning.evaluations import SHARE, affordable, explained, longest_ep
 from rltune.runs.directory import find_run
 from rltune.runs.search_options import DEFAULT_TRIALS, SearchOptions
 from rltune.space import surroundings
+from rltune.space.reader import STARTS
 from rltune.space.space import Space
 
 if TYPE_CHECKING:
     from rltune.search.space_choice import Choice
 
+PORTFOLIO_SHARE = 1 / 3  # of the trials, at most
+
 
 def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
-    """Return the first trials: the agent's defaults, then the known-good settings.
+    """Return the first trials: the agent's defaults, the known-good settings, the portfolio.
 
     In the defaults, fixed values take the place of the agent's, and derived values follow them.
     """
@@ -33,10 +36,26 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
     around = surroundings.defaults(space, env)
     known = [("default", space.resolve(around))]
     known += [
-        (f"start:{i}", space.resolve({**around, **start.values}))
-        for i, start in enumerate(space.starts_for(env))
+        (f"{part}:{i}", space.resolve({**around, **start.values}))
+        for part in STARTS
+        for i, start in enumerate(space.starts_for(env, part))
     ]
     return [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
+
+
+def with_portfolio(space: Space, env: str, trials: int | None, wanted: bool) -> Space:
+    """Return the space with as much of its portfolio as a search begins with.
+
+    Args:
+        space: what is searched
+        env: the environment
+        trials: of the search; None: as many as there is time for
+        wanted: whether the search begins with it at all
+    """
+    members = space.starts_for(env, "portfolio") if wanted else []
+    most = int(PORTFOLIO_SHARE * trials) if isinstance(trials, int) else len(members)
+    kept = members[:most]
+    return replace(space, starts=tuple(s for s in space.starts if s.part == "start" or s in kept))
 
 
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from rltune.search.request import (
     run_paths,
     spread_evaluations,
     starts,
+    with_portfolio,
     written_out,
 )
 from rltune.search.space_choice import choose_space, named_agent
@@ -115,7 +116,9 @@ class Search:
         choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
         env, budget = env_and_budget(choice, budget)
         surroundings.check(choice.space, env, budget)
-        self.space = written_out(replace(choice.space, budget=budget), self.config_class)
+        trials = number_of_trials(trials, options)
+        searched = with_portfolio(choice.space, env, trials, options.get("portfolio", True))
+        self.space = written_out(replace(searched, budget=budget), self.config_class)
         note = spread_evaluations(options, env, budget)
         self.notes = [*choice.notes, note] if note else choice.notes
         if options.get("weights") is not None:
@@ -127,7 +130,7 @@ class Search:
             env=env,
             space=self.space.to_dict(),
             budget=budget,
-            trials=number_of_trials(trials, options),
+            trials=trials,
             against=[against] if isinstance(against, str) else list(against),
             warm_start=run_paths(warm_start),
             defaults=full_config(self.config_class, {}),

@@ -76,8 +76,8 @@ def bind(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
         fitted = _located(space, ("space", name), fit, dimension, known[name])
         dimensions[name] = replace(fitted, when=when)
     starts = tuple(
-        replace(start, values={n: value(n, v, "start", i, n) for n, v in start.values.items()})
-        for i, start in enumerate(space.starts)
+        replace(start, values={n: value(n, v, *start.place, n) for n, v in start.values.items()})
+        for start in space.starts
     )
     fixed = {name: value(name, item, "fixed", name) for name, item in space.fixed.items()}
     space = replace(space, fixed=fixed, dimensions=dimensions, starts=starts)
@@ -135,8 +135,7 @@ def _renamed(space: SpaceT, known: Mapping[str, Hyperparameter]) -> SpaceT:
     fixed = own_keys(space.fixed, "fixed")
     dimensions = own_keys(space.dimensions, "space")
     starts = tuple(
-        replace(start, values=own_keys(start.values, "start", i))
-        for i, start in enumerate(space.starts)
+        replace(start, values=own_keys(start.values, *start.place)) for start in space.starts
     )
     for name in space.derived:
         names[name] = own_name(name, known) or name

@@ -30,10 +30,9 @@ def check(space: SpaceCore) -> None:
             raise space.source.error(("derived", name), f"{name} is fixed too; keep one of the two")
     _check_conditions(space)
     _check_order(space)
-    for i, start in enumerate(space.starts):
-        wrong = start_error(space, start)
-        if wrong:
-            path = ("start", i, wrong[0]) if wrong[0] else ("start", i)
+    for start in space.starts:
+        if wrong := start_error(space, start):
+            path = (*start.place, wrong[0]) if wrong[0] else start.place
             raise space.source.error(path, wrong[1])
 
 

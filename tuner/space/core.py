@@ -12,7 +12,7 @@ from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.space.dimensions import Dimension, same
 from rltune.space.expressions import Expression
-from rltune.space.yaml_lines import SourceText
+from rltune.space.yaml_lines import KeyPath, SourceText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,15 +22,22 @@ MAX_REJECTIONS = 10_000  # draws without a valid configuration before the constr
 
 @dataclass(frozen=True)
 class Start:
-    """A known-good configuration to try first.
+    """A configuration to try first.
 
-    ``values`` may leave the searched ranges. ``env`` lists the environments that it is meant for;
-    empty: any.
+    Attributes:
+        values: they may leave the searched ranges
+        name: of known-good settings, to train with them; empty: none
+        env: the environments that it is meant for; empty: any
+        part: of the space that it stands in: "start" has known-good settings, with which a search
+            compares what it finds; "portfolio" has what is often good elsewhere
+        place: where it stands, for errors
     """
 
     values: dict[str, Any]
     name: str = ""
     env: tuple[str, ...] = ()
+    part: str = "start"
+    place: KeyPath = field(default=(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in the language of the search-space files."""
@@ -52,7 +59,7 @@ class SpaceCore:
         dimensions: what is searched, by name, in the order of the file
         derived: values computed from others
         constraints: what a configuration must satisfy
-        starts: known-good configurations
+        starts: configurations to try first: known-good ones, then the portfolio
         source: where it was read from, for errors
     """
 
@@ -135,10 +142,14 @@ class SpaceCore:
             self.dimensions[name].contains(values[name]) for name in active
         )
 
-    def starts_for(self, env: str | None) -> list[Start]:
-        """The starts that are meant for an environment, or for one of several."""
+    def starts_for(self, env: str | None, part: str = "start") -> list[Start]:
+        """The starts of a part that are meant for an environment, or for one of several."""
         wanted = set(environments(env)) if env else set()
-        return [start for start in self.starts if not start.env or wanted.intersection(start.env)]
+        return [
+            start
+            for start in self.starts
+            if start.part == part and (not start.env or wanted.intersection(start.env))
+        ]
 
     def _with_derived(self, config: Mapping[str, Any]) -> dict[str, Any]:
         known = dict(config)

@@ -54,6 +54,7 @@ class Dimension:
     """One searched hyperparameter.
 
     ``when`` maps other names to the values for which this dimension is active; empty: always.
+    ``prior`` is the value that the user expects to be good; None: there is none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Dimension:
     log: bool = False  # int only: on a logarithmic scale
     step: int = 1  # int only
     when: Condition = field(default_factory=dict)
+    prior: Any = None
 
     @cached_property
     def internal(self) -> Internal:
@@ -102,6 +104,27 @@ class Dimension:
         if self.kind == "one_minus_log":
             return self._tidy(1 - float(x), min(float(x), self.high - self.low))
         return self._tidy(float(x), min(abs(float(x)), self.high - self.low))
+
+    def share(self, value: Any) -> float:
+        """Return how far in the range a number is, on its internal scale: 0 to 1."""
+        low, high, x = (self._on_scale(y) for y in self._ends(value))
+        return (x - low) / (high - low)
+
+    def at_share(self, share: float) -> Any:
+        """Return the number that is so far in the range."""
+        internal = self.internal
+        low, high = (self._on_scale(y) for y in (internal.low, internal.high))
+        x = low + share * (high - low)
+        x = math.exp(x) if internal.log else x
+        if internal.type == "int":
+            x = internal.low + internal.step * round((x - internal.low) / internal.step)
+        return self.from_internal(min(max(x, internal.low), internal.high))
+
+    def _ends(self, value: Any) -> tuple[float, float, float]:
+        return self.internal.low, self.internal.high, self.to_internal(value)
+
+    def _on_scale(self, x: float) -> float:
+        return math.log(x) if self.internal.log else float(x)
 
     def _tidy(self, value: float, scale: float) -> float:
         if scale > 0:
@@ -147,6 +170,8 @@ class Dimension:
             result["log"] = True
         if self.step != 1:
             result["step"] = self.step
+        if self.prior is not None:
+            result["prior"] = self.prior
         if self.when:
             result["when"] = {name: _wanted(values) for name, values in self.when.items()}
         return result
@@ -168,14 +193,14 @@ def parse_dimension(name: str, spec: object, source: SourceText, path: KeyPath) 
         )
     kind = _kind_of(spec, source, path)
     log = kind == "int" and "log" in spec
-    options = {"log", "step", "when"} if kind == "int" else {"when"}
+    options = {"log", "step", "when", "prior"} if kind == "int" else {"when", "prior"}
     for key in spec:
         if key != kind and key not in options:
             raise source.error((*path, str(key)), f"does not go with {kind}: remove it")
     when = _parse_when(spec["when"], source, (*path, "when")) if "when" in spec else {}
     if kind == "choice":
         choices = _parse_choices(spec[kind], source, path)
-        return Dimension(name, kind, choices=choices, when=when)
+        return _with_prior(Dimension(name, kind, choices=choices, when=when), spec, source, path)
     low, high = _parse_range(kind, spec[kind], source, path)
     if log and not isinstance(spec["log"], bool):
         raise source.error((*path, "log"), f"beside int: write log: true; got {show(spec['log'])}")
@@ -190,7 +215,23 @@ def parse_dimension(name: str, spec: object, source: SourceText, path: KeyPath) 
         )
     if log and step != 1:
         raise source.error((*path, "step"), "does not go with log: true; remove one of the two")
-    return Dimension(name, kind, low, high, log=log, step=int(step), when=when)
+    found = Dimension(name, kind, low, high, log=log, step=int(step), when=when)
+    return _with_prior(found, spec, source, path)
+
+
+def _with_prior(
+    dimension: Dimension, spec: Mapping[Any, Any], source: SourceText, path: KeyPath
+) -> Dimension:
+    if "prior" not in spec:
+        return dimension
+    prior = plain(spec["prior"])
+    if prior is INVALID or prior is None or not dimension.contains(prior):
+        raise source.error(
+            (*path, "prior"),
+            f"needs the value that you expect to be good, of {dimension.describe()}; got "
+            f"{show(spec['prior'])}",
+        )
+    return replace(dimension, prior=prior)
 
 
 def _kind_of(spec: Mapping[Any, Any], source: SourceText, path: KeyPath) -> str:
@@ -201,7 +242,7 @@ def _kind_of(spec: Mapping[Any, Any], source: SourceText, path: KeyPath) -> str:
         return kinds[0]
     if kinds:
         raise source.error(path, f"has several scales ({', '.join(kinds)}); keep one")
-    names = [key for key in spec if key not in ("when", "step")]
+    names = [key for key in spec if key not in ("when", "step", "prior")]
     if names:
         error = unknown("scale", str(names[0]), KINDS)
         raise source.error(path, str(error))
@@ -311,7 +352,12 @@ def fit(dimension: Dimension, parameter: Hyperparameter) -> Dimension:
         choices = [checked_value(parameter, choice) for choice in dimension.choices]
         if len({json.dumps(choice) for choice in choices}) < len(choices):
             raise UserError(f"two choices of {dimension.name} mean the same; remove one")
-        return replace(dimension, choices=tuple(choices))
+        prior = (
+            dimension.prior
+            if dimension.prior is None
+            else checked_value(parameter, dimension.prior)
+        )
+        return replace(dimension, choices=tuple(choices), prior=prior)
     if parameter.type not in ("int", "float", "any"):
         raise UserError(
             f"{dimension.name} is not a number; write {{choice: [...]}} with its values"

@@ -14,7 +14,8 @@ from rltune.space.recipes import as_recipe
 from rltune.space.surroundings import is_surrounding
 from rltune.space.yaml_lines import KeyPath, SourceText, read_yaml
 
-KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", "start")
+STARTS = ("start", "portfolio")
+KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", *STARTS)
 
 
 def read_parts(data: object, source: SourceText) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def read_parts(data: object, source: SourceText) -> dict[str, Any]:
         "dimensions": _dimensions(data["space"], source),
         "derived": _derived(data.get("derived"), source),
         "constraints": _constraints(data.get("constraints"), source),
-        "starts": _starts(data.get("start"), source),
+        "starts": tuple(s for part in STARTS for s in _starts(data.get(part), source, part)),
         "source": source,
     }
 
@@ -125,13 +126,13 @@ def _constraints(value: object, source: SourceText) -> tuple[Expression, ...]:
     return tuple(constraints)
 
 
-def _starts(value: object, source: SourceText) -> tuple[Start, ...]:
+def _starts(value: object, source: SourceText, part: str) -> tuple[Start, ...]:
     if value is None:
         return ()
     what = "configurations such as {learning_rate: 1e-3, n_steps: 32}"
     if not isinstance(value, (list, tuple)):
-        raise source.error(("start",), f"needs a list of {what}; got {show(value)}")
-    return tuple(_start(item, source, ("start", i), what) for i, item in enumerate(value))
+        raise source.error((part,), f"needs a list of {what}; got {show(value)}")
+    return tuple(_start(item, source, (part, i), what) for i, item in enumerate(value))
 
 
 def _exported(file: str, source: SourceText, path: KeyPath) -> dict[str, Any]:
@@ -166,4 +167,4 @@ def _start(value: object, source: SourceText, path: KeyPath, what: str) -> Start
     for key in values:
         if not key.isidentifier():
             raise source.error((*path, key), f"{show(key)} is not a name such as n_steps")
-    return Start(values, name, tuple(envs))
+    return Start(values, name, tuple(envs), str(path[0]), path)

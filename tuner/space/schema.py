@@ -23,6 +23,7 @@ def space_schema() -> dict[str, Any]:
     helps = _helps()
     expression = {"type": ["string", "number"], "minLength": 1}
     exported = {"type": "string", "description": "a file of rltune export --to yaml"}
+    starts = {"type": "array", "items": {"anyOf": [_start(helps), exported]}}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rltune search space",
@@ -45,11 +46,8 @@ def space_schema() -> dict[str, Any]:
                 "items": {"type": "string", "minLength": 1},
                 "description": "what must hold, such as batch_size <= n_steps * n_envs",
             },
-            "start": {
-                "type": "array",
-                "items": {"anyOf": [_start(helps), exported]},
-                "description": "known-good settings, tried first",
-            },
+            "start": {**starts, "description": "known-good settings, tried first"},
+            "portfolio": {**starts, "description": "what is often good elsewhere, tried next"},
         },
         "definitions": {"dimension": {"anyOf": _dimensions()}},
     }
@@ -126,9 +124,10 @@ def _dimension(kind: str, value: dict[str, Any], **options: dict[str, Any]) -> d
         "propertyNames": {"pattern": NAME},
         "description": "searched only when these have this value, or one of these",
     }
+    prior = {"description": "the value that you expect to be good"}
     return {
         "type": "object",
         "additionalProperties": False,
         "required": [kind],
-        "properties": {kind: value, **options, "when": when},
+        "properties": {kind: value, **options, "when": when, "prior": prior},
     }

@@ -18,7 +18,7 @@ from rltune.space.checks import check
 from rltune.space.core import SpaceCore, Start
 from rltune.space.dimensions import Dimension
 from rltune.space.flags import dimension_from_values, parse_override
-from rltune.space.reader import KEYS, read_parts
+from rltune.space.reader import KEYS, STARTS, read_parts
 from rltune.space.yaml_lines import SourceText, read_yaml
 
 __all__ = [
@@ -87,7 +87,7 @@ class Space(SpaceCore):
             "space": {name: dimension.to_dict() for name, dimension in self.dimensions.items()},
             "derived": {name: expression.text for name, expression in self.derived.items()},
             "constraints": [constraint.text for constraint in self.constraints],
-            "start": [start.to_dict() for start in self.starts],
+            **{part: [s.to_dict() for s in self.starts if s.part == part] for part in STARTS},
         }
         return {key: value for key, value in data.items() if value or key == "space"}
 

@@ -42,7 +42,8 @@ def presets(agent: str) -> list[Preset]:
         # The space under the agent's name is a general one: its environment is only where a search
         # goes that names none. That of another one, such as ppo-atari, is what its starts are for.
         own = (space.env,) if space.env and name != shipped_name(agent) else ()
-        found += [Preset(s.name, s.env or own, s.values, space) for s in space.starts if s.name]
+        named = [s for s in space.starts if s.name and s.part == "start"]
+        found += [Preset(s.name, s.env or own, s.values, space) for s in named]
     return found
 
 

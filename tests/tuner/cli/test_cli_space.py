@@ -28,11 +28,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_lists_the_shipped_spaces(run: Run) -> None:
     head, *rows = run("spaces").splitlines()
-    assert head.split() == ["name", "agent", "environment", "dimensions", "starts", "file"]
+    names = ["name", "agent", "environment", "dimensions", "starts", "portfolio", "file"]
+    assert head.split() == names
     by_name = {row.split()[0]: row.split() for row in rows}
     assert set(by_name) >= {"a2c", "acer", "ddpg", "dqn", "ppo", "sac", "td3", "trpo"}
     assert by_name["ppo"][:5] == ["ppo", "ppo", "Pendulum-v1", "12", "8"]
-    assert all(Path(row[5]).is_file() for row in by_name.values())
+    assert all(Path(row[6]).is_file() for row in by_name.values())
 
 
 def test_check_shows_the_parts_and_samples(run: Run, tmp_path: Path) -> None:

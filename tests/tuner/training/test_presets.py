@@ -100,9 +100,17 @@ def test_the_starts_of_an_agents_general_space_are_presets_of_any_environment() 
     assert ("ALE/Pong-v5",) in envs["ppo"]
 
 
-def test_what_is_derived_follows_the_changes() -> None:
+def test_what_is_derived_follows_the_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "td3.yaml"
+    file.write_text(
+        "agent: td3\nspace: {train_freq: {pow2: [1, 16]}, gamma: {uniform: [0.9, 0.99]}}\n"
+        "derived: {gradient_steps: train_freq}\n"
+        "start: [{name: zoo, train_freq: 1, gamma: 0.98}]\n"
+    )
+    monkeypatch.setattr("rltune.space.space.shipped_spaces", lambda: {"td3": file})
     td3 = rltune.preset("td3", "Pendulum-v1")
-    assert (td3["learning_rate"], td3["gamma"], td3["buffer_size"]) == (1e-3, 0.98, 200_000)
     assert (td3["train_freq"], td3["gradient_steps"]) == (1, 1)
     changed = rltune.preset("TD3", "Pendulum-v1", "zoo", {"train_frequency": 8, "gamma": 0.9})
     assert (changed["train_freq"], changed["gradient_steps"], changed["gamma"]) == (8, 8, 0.9)

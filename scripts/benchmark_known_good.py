@@ -1,0 +1,262 @@
+"""Is what a search of half an hour names better than the known-good settings?
+
+    python scripts/benchmark_known_good.py search   # resumable; nothing else may run
+    python scripts/benchmark_known_good.py test     # resumable: on twenty seeds that no search used
+    python scripts/benchmark_known_good.py table
+    python scripts/benchmark_known_good.py picture  # to docs/images
+
+The pairs are those that docs/benchmarks/held-out.md names. A search is `rltune run AGENT --env ENV
+--budget N --time-limit 30m`, with its defaults. What it names, rl-zoo3's settings and the agent's
+defaults are then trained for as many env steps on the same seeds, and scored by 100 greedy
+episodes. Interquartile means have 95 % bootstrap intervals. One is better than the other beyond
+chance if the interval of the probability that a training of it is better is above a half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "benchmarks" / "known-good.jsonl"
+IMAGE = ROOT / "docs" / "images" / "known-good.png"
+MINUTES = 30.0
+SEARCH_SEED = 60
+SEEDS = range(2000, 2020)
+EPISODES, EVALUATION_SEED = 100, 10_000
+WHO = ("rltune", "known-good", "defaults")
+
+
+class Pair(NamedTuple):
+    """An agent with known-good settings for an environment, at a budget where people stop."""
+
+    agent: str
+    env: str
+    budget: int
+
+
+PAIRS = (
+    Pair("ppo", "LunarLander-v3", 300_000),
+    Pair("ppo", "BipedalWalker-v3", 300_000),
+    Pair("a2c", "CartPole-v1", 100_000),
+    Pair("a2c", "LunarLander-v3", 200_000),
+    Pair("trpo", "LunarLander-v3", 200_000),
+    Pair("dqn", "LunarLander-v3", 50_000),
+    Pair("sac", "LunarLanderContinuous-v3", 20_000),
+    Pair("td3", "LunarLanderContinuous-v3", 20_000),
+)
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    return (
+        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    )
+
+
+def append(results: Path, row: dict[str, Any]) -> None:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    names = ("rltune", "torch", "gymnasium", "numpy")
+    about = {"when": time.strftime("%Y-%m-%d"), "versions": {name: version(name) for name in names}}
+    with results.open("a") as file:
+        file.write(json.dumps({**row, **about}) + "\n")
+
+
+def searches(results: Path, pair: Pair) -> list[dict[str, Any]]:
+    mine = (row for row in read(results) if row["what"] == "search")
+    return [row for row in mine if (row["agent"], row["env"], row["budget"]) == pair]
+
+
+# --------------------------------------------------------------------------------------- searches
+
+
+def search(results: Path, minutes: float) -> None:
+    """Run the searches that are missing."""
+    for pair in PAIRS:
+        if searches(results, pair):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "rltune", "run", pair.agent, "--env", pair.env]
+            command += ["--budget", str(pair.budget), "--time-limit", f"{60 * minutes:.0f}s"]
+            command += ["--seed", str(SEARCH_SEED), "--storage-path", folder, "--name", "run"]
+            command += ["--wandb", "off", "--no-report", "--plain"]
+            started = time.time()
+            subprocess.run(command, check=True)
+            found = named(Path(folder) / "run")
+        about = {"what": "search", **pair._asdict(), "minutes": minutes}
+        append(results, {**about, "seconds": round(time.time() - started, 1), **found})
+
+
+def named(run: Path) -> dict[str, Any]:
+    """Return what a search named, and how it came to it."""
+    import rltune
+    import yaml
+
+    trials = rltune.open(run).trials()
+    answer = yaml.safe_load((run / "best" / "answer.yaml").read_text())
+    config = yaml.safe_load((run / "best" / "config.yaml").read_text())
+    return {
+        "config": config,
+        "trials": len(trials),
+        "whole": int((trials["state"] == "COMPLETE").sum()),
+        "origins": next(r["origins"] for r in answer["ranking"] if r["trial"] == answer["winner"]),
+        "text": answer["sentences"],
+    }
+
+
+# ------------------------------------------------------------------------------------------ tests
+
+
+def tests(results: Path, only: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the trainings that are missing: the first seed of everyone, then the second."""
+    keys = ("who", "agent", "env", "budget", "seed")
+    done = {tuple(row[k] for k in keys) for row in read(results) if row["what"] == "test"}
+    for seed in SEEDS:
+        for pair in PAIRS:
+            for who in WHO:
+                job = {"what": "test", "who": who, **pair._asdict(), "seed": seed}
+                if tuple(job[k] for k in keys) in done or (only and pair.agent not in only):
+                    continue
+                if who == "rltune":
+                    if not (found := searches(results, pair)):
+                        continue
+                    job["config"] = found[0]["config"]
+                yield job
+
+
+def test(results: Path, at_once: int, only: list[str]) -> None:
+    """Train everyone on fresh seeds."""
+    with ThreadPoolExecutor(at_once) as pool:
+        for row in pool.map(in_process, tests(results, only)):
+            row.pop("config", None)
+            append(results, row)
+            print(*(row[k] for k in ("who", "agent", "env", "seed", "score")), flush=True)
+
+
+def in_process(job: dict[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, __file__, "one", json.dumps(job)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def one(job: dict[str, Any]) -> dict[str, Any]:
+    """Train one configuration on one seed; a training that diverges has no score."""
+    import rltune
+    from rltune.agents.loop.agent import Agent
+
+    config = job.get("config", {})
+    if job["who"] == "known-good":
+        config = rltune.preset(job["agent"], job["env"], "zoo")
+    started = time.process_time()
+    agent = Agent(
+        job["agent"], job["env"], config,
+        total_timesteps=job["budget"], seed=job["seed"], device="cpu",
+    )  # fmt: skip
+    diverged = agent.learn(job["budget"]).diverged
+    seconds = time.process_time() - started
+    score = None if diverged else agent.evaluate(EPISODES, seed=EVALUATION_SEED).mean
+    return {**job, "score": score, "cpu_seconds": round(seconds, 1)}
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def scores(results: Path, pair: Pair) -> dict[str, dict[int, float]]:
+    """Return everyone's scores by seed; a training that diverged is worse than all others."""
+    found: dict[str, dict[int, float]] = {who: {} for who in WHO}
+    for row in read(results):
+        if row["what"] == "test" and (row["agent"], row["env"], row["budget"]) == pair:
+            found[row["who"]][row["seed"]] = -float("inf") if row["score"] is None else row["score"]
+    return found
+
+
+def table(results: Path) -> None:
+    """Print a row a pair."""
+    from rltune.stats.estimates import bootstrap_interval, iqm, probability_of_improvement
+
+    print("| agent, environment, env steps | trials | rltune | known-good settings | defaults "
+          "| better than known-good |\n|---|---|---|---|---|---|")  # fmt: skip
+    for pair in PAIRS:
+        found = scores(results, pair)
+        if not all(found.values()):
+            continue
+        cells = [f"{pair.agent}, {pair.env}, {pair.budget:,}"]
+        cells.append(str(searches(results, pair)[0]["trials"]))
+        for who in WHO:
+            values = list(found[who].values())
+            low, high = bootstrap_interval(values)
+            cells.append(f"{iqm(values):.1f} [{low:.1f}, {high:.1f}]")
+        ours, theirs = (list(found[who].values()) for who in WHO[:2])
+        p, low, high = probability_of_improvement(ours, theirs)
+        verdict = "yes" if low > 0.5 else "no, worse" if high < 0.5 else "not beyond chance"
+        cells.append(f"{verdict}: {p:.0%} [{low:.0%}, {high:.0%}]")
+        print("| " + " | ".join(cells) + " |")
+
+
+def picture(results: Path, image: Path) -> None:
+    """Draw everyone's interquartile means with intervals, from the defaults (0) to the best (1)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from rltune.stats.estimates import bootstrap_interval, iqm
+
+    pairs = [pair for pair in PAIRS if all(scores(results, pair).values())]
+    figure, axes = pyplot.subplots(1, len(pairs), figsize=(2.1 * len(pairs), 3.0), squeeze=False)
+    colours = {"rltune": "tab:blue", "known-good": "tab:orange", "defaults": "tab:gray"}
+    for axis, pair in zip(axes.flat, pairs, strict=True):
+        for place, who in enumerate(WHO):
+            values = list(scores(results, pair)[who].values())
+            middle, (low, high) = iqm(values), bootstrap_interval(values)
+            axis.errorbar(
+                place, middle, [[middle - low], [high - middle]], fmt="o", color=colours[who],
+                capsize=3, label=who,
+            )  # fmt: skip
+        axis.set_xlim(-0.6, 2.6)
+        axis.set_xticks([])
+        env = pair.env.split("-")[0].replace("Continuous", " cont.")
+        axis.set_title(f"{pair.agent.upper()}\n{env}\n{pair.budget // 1000}k steps", fontsize=8)
+        axis.tick_params(labelsize=7)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncol=3, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(image, dpi=120)
+    print(image.relative_to(ROOT))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("search", "test", "table", "picture", "one"))
+    parser.add_argument("job", nargs="?", type=json.loads)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of a search")
+    parser.add_argument("--at-once", type=int, default=2, help="trainings at a time")
+    parser.add_argument("--agent", nargs="+", default=[], help="test only these")
+    args = parser.parse_args()
+    if args.what == "search":
+        search(args.results, args.minutes)
+    elif args.what == "test":
+        test(args.results, args.at_once, args.agent)
+    elif args.what == "table":
+        table(args.results)
+    elif args.what == "picture":
+        picture(args.results, IMAGE)
+    else:
+        print(json.dumps(one(args.job)))
+
+
+if __name__ == "__main__":
+    main()
