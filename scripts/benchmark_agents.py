@@ -6,11 +6,12 @@
     python scripts/benchmark_agents.py pictures  # the learning curves, to docs/images
 
 The settings are presets of search_spaces/: rl-zoo3's where it has some, otherwise our own. The two
-libraries take turns; each training runs in its own process with one thread. Speed is env steps per
-CPU-second of the training alone; the score is the mean return of 100 greedy episodes after it, with
-the same starts for both. Measurements are stored in docs/benchmarks/, so the reference's runs need
-not be repeated. Ours without an engine are older than the kernels: PyTorch computed them. They are
-run again, and a row of the table has them as long as there is none that names its engine.
+libraries take turns; each training runs in its own process with one thread. The score is the mean
+return of 100 greedy episodes after it, with the same starts for both. CPU-seconds of different days
+are of different machines; `benchmark_speed.py` compares speeds. Measurements are stored in
+docs/benchmarks/, so the reference's runs need not be repeated. Ours without an engine are older than
+the kernels: PyTorch computed them. They are run again, and a row of the table has them as long as
+there is none that names its engine.
 """
 
 from __future__ import annotations
@@ -327,9 +328,9 @@ def table(results: Path) -> None:
     print(f"{max(row['when'] for row in rows)}; {', '.join(versions)}; {machine}\n")
     print(
         "| environment | agent | env steps | seeds | score: ours | the reference's | area: ours "
-        "| the reference's | speed |"
+        "| the reference's |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for (env, agent, preset, _, _), group in grouped(rows).items():
         ours, theirs = group.get("rltune", []), group.get("sb3", [])
         if not ours:
@@ -337,14 +338,13 @@ def table(results: Path) -> None:
         counts = str(len(ours)) if len(ours) == len(theirs) or not theirs else (
             f"{len(ours)}, {len(theirs)}"
         )  # fmt: skip
-        speed = f"{speed_of(ours) / speed_of(theirs):.1f} x" if theirs else ""
         cells = [env, named(agent, preset, ours), f"{ours[0]['env_steps']:,}", counts]
         for value in (lambda row: row["score"], area):
             mine, reference = interval(ours, value), interval(theirs, value)
             enough = min(len(ours), len(theirs)) >= 3  # fewer say nothing
             below = enough and mine is not None and reference is not None and mine[0] < reference[1]
             cells += [shown(mine) + (" **below**" if below else ""), shown(reference)]
-        print("| " + " | ".join([*cells, speed]) + " |")
+        print("| " + " | ".join(cells) + " |")
     for (env, agent, preset, budget, _), group in grouped(rows).items():
         if env == "CartPole-v1" and agent == "ppo" and budget >= 100_000:
             for library, mine in group.items():
@@ -356,12 +356,6 @@ def named(agent: str, preset: str, rows: list[dict[str, Any]]) -> str:
     fresh = ", fresh seeds" if rows[0]["seed"] >= FRESH else ""
     engine = f", {rows[0]['engine']}" if "engine" in rows[0] else ""
     return (agent if preset == "zoo" else f"{agent} ({preset})") + engine + early + fresh
-
-
-def speed_of(rows: list[dict[str, Any]]) -> float:
-    from statistics import median
-
-    return median(row["steps_per_cpu_second"] for row in rows)
 
 
 def interval(
