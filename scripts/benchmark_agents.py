@@ -9,9 +9,9 @@ The settings are presets of search_spaces/: rl-zoo3's where it has some, otherwi
 libraries take turns; each training runs in its own process with one thread. The score is the mean
 return of 100 greedy episodes after it, with the same starts for both. CPU-seconds of different days
 are of different machines; `benchmark_speed.py` compares speeds. Measurements are stored in
-docs/benchmarks/, so the reference's runs need not be repeated. Ours without an engine are older than
-the kernels: PyTorch computed them. They are run again, and a row of the table has them as long as
-there is none that names its engine.
+docs/benchmarks/, so the reference's runs need not be repeated. Ours without an engine are older
+than the kernels: PyTorch computed them. They are run again, and a row of the table has them as long
+as there is none that names its engine.
 """
 
 from __future__ import annotations
