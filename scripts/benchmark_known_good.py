@@ -207,7 +207,7 @@ def table(results: Path) -> None:
 
 
 def picture(results: Path, image: Path) -> None:
-    """Draw everyone's interquartile means with intervals, from the defaults (0) to the best (1)."""
+    """Draw everyone's interquartile means with intervals, a pair beside the other."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -30,6 +30,7 @@ from rltune.samplers.views import completed
 from rltune.samplers.warm_start import Earlier, ranks
 from rltune.schedulers.registry import make_scheduler
 from rltune.space.space import Space
+from rltune.study.distributions import from_unit, make_distribution
 from rltune.study.optuna_log import silent_log
 
 Config = dict[str, Any]
@@ -188,7 +189,9 @@ def expecting(target: Target, off: float, seed: int) -> Space:
     data = SPACE.to_dict()
     for name, share in zip(list(data["space"])[:5], shares, strict=True):
         # The hill knows gamma by its distance from 1, as the sampler does.
-        data["space"][name]["prior"] = SPACE.dimensions[name].at_share(share)
+        dimension = SPACE.dimensions[name]
+        expected = from_unit(make_distribution(dimension), share)
+        data["space"][name]["prior"] = dimension.from_internal(expected)
     return Space.from_dict(data)
 
 

@@ -162,9 +162,10 @@ def _show_parts(space: Space, agent: str | None, env: str | None) -> None:
     lines = [("fixed", f"{name} = {_value(value)}") for name, value in space.fixed.items()]
     lines += [("derived", f"{name} = {e.text}") for name, e in space.derived.items()]
     lines += [("constraint", constraint.text) for constraint in space.constraints]
-    for start in space.starts:
-        if env and start not in space.starts_for(env, start.part):
-            continue
+    from rltune.space.reader import STARTS
+
+    shown = [s for part in STARTS for s in space.starts_for(env, part)] if env else space.starts
+    for start in shown:
         values = ", ".join(f"{name} {_value(value)}" for name, value in start.values.items())
         lines.append((start.part, f"{_start_name(start.name, start.env)}: {values}"))
     _print_table(None, lines)

@@ -9,13 +9,13 @@ Acquisition Functions with User Beliefs" (ICLR 2022), and Mallik et al., "PriorB
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rltune.agents.errors import UserError
 from rltune.samplers.warm_start import PRIOR, Earlier, ranks
 from rltune.space.dimensions import same
+from rltune.study.distributions import from_unit, make_distribution, to_unit
 
 if TYPE_CHECKING:
     from rltune.space.dimensions import Dimension
@@ -58,8 +58,10 @@ def _near(
             return values.get(dimension.name, dimension.sample(rng))
         if dimension.kind == "choice":
             return dimension.sample(rng) if rng.random() < spread else dimension.prior
-        share = dimension.share(dimension.prior) + spread * rng.normal()
-        return dimension.at_share(min(max(share, 0.0), 1.0))
+        place = _place(dimension, dimension.prior) + spread * rng.normal()
+        return dimension.from_internal(
+            from_unit(make_distribution(dimension), min(max(place, 0.0), 1.0))
+        )
 
     return space.suggest(draw)
 
@@ -75,4 +77,8 @@ def _distance(dimension: Dimension, value: Any) -> float:
     """Return the squared distance of a value from the one that is expected, of the range."""
     if dimension.kind == "choice":
         return 0.0 if same(value, dimension.prior) else 0.25
-    return math.pow(dimension.share(value) - dimension.share(dimension.prior), 2)
+    return (_place(dimension, value) - _place(dimension, dimension.prior)) ** 2
+
+
+def _place(dimension: Dimension, number: Any) -> float:
+    return to_unit(make_distribution(dimension), dimension.to_internal(number))

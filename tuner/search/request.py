@@ -53,9 +53,11 @@ def with_portfolio(space: Space, env: str, trials: int | None, wanted: bool) -> 
         wanted: whether the search begins with it at all
     """
     members = space.starts_for(env, "portfolio") if wanted else []
-    most = int(PORTFOLIO_SHARE * trials) if isinstance(trials, int) else len(members)
-    kept = members[:most]
-    return replace(space, starts=tuple(s for s in space.starts if s.part == "start" or s in kept))
+    if isinstance(trials, int):  # of another type, `SearchSpec` says what is wrong
+        members = members[: int(PORTFOLIO_SHARE * trials)]
+    return replace(
+        space, starts=tuple(s for s in space.starts if s.part == "start" or s in members)
+    )
 
 
 def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,27 +105,6 @@ class Dimension:
             return self._tidy(1 - float(x), min(float(x), self.high - self.low))
         return self._tidy(float(x), min(abs(float(x)), self.high - self.low))
 
-    def share(self, value: Any) -> float:
-        """Return how far in the range a number is, on its internal scale: 0 to 1."""
-        low, high, x = (self._on_scale(y) for y in self._ends(value))
-        return (x - low) / (high - low)
-
-    def at_share(self, share: float) -> Any:
-        """Return the number that is so far in the range."""
-        internal = self.internal
-        low, high = (self._on_scale(y) for y in (internal.low, internal.high))
-        x = low + share * (high - low)
-        x = math.exp(x) if internal.log else x
-        if internal.type == "int":
-            x = internal.low + internal.step * round((x - internal.low) / internal.step)
-        return self.from_internal(min(max(x, internal.low), internal.high))
-
-    def _ends(self, value: Any) -> tuple[float, float, float]:
-        return self.internal.low, self.internal.high, self.to_internal(value)
-
-    def _on_scale(self, x: float) -> float:
-        return math.log(x) if self.internal.log else float(x)
-
     def _tidy(self, value: float, scale: float) -> float:
         if scale > 0:
             value = round(value, DIGITS - 1 - math.floor(math.log10(scale)))
@@ -352,11 +331,7 @@ def fit(dimension: Dimension, parameter: Hyperparameter) -> Dimension:
         choices = [checked_value(parameter, choice) for choice in dimension.choices]
         if len({json.dumps(choice) for choice in choices}) < len(choices):
             raise UserError(f"two choices of {dimension.name} mean the same; remove one")
-        prior = (
-            dimension.prior
-            if dimension.prior is None
-            else checked_value(parameter, dimension.prior)
-        )
+        prior = None if dimension.prior is None else checked_value(parameter, dimension.prior)
         return replace(dimension, choices=tuple(choices), prior=prior)
     if parameter.type not in ("int", "float", "any"):
         raise UserError(

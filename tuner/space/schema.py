@@ -23,7 +23,7 @@ def space_schema() -> dict[str, Any]:
     helps = _helps()
     expression = {"type": ["string", "number"], "minLength": 1}
     exported = {"type": "string", "description": "a file of rltune export --to yaml"}
-    starts = {"type": "array", "items": {"anyOf": [_start(helps), exported]}}
+    starts = {"type": "array", "items": {"anyOf": [{"$ref": "#/definitions/start"}, exported]}}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rltune search space",
@@ -49,7 +49,7 @@ def space_schema() -> dict[str, Any]:
             "start": {**starts, "description": "known-good settings, tried first"},
             "portfolio": {**starts, "description": "what is often good elsewhere, tried next"},
         },
-        "definitions": {"dimension": {"anyOf": _dimensions()}},
+        "definitions": {"dimension": {"anyOf": _dimensions()}, "start": _start(helps)},
     }
 
 
