@@ -37,7 +37,7 @@ from benchmark_agents import EVALUATION_SEED, sb3_model, sb3_scores
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "tuners.jsonl"
 MINUTES = 5.0
-REPETITIONS = 3
+REPETITIONS = 5
 EVALUATIONS = 10
 EPISODES = 10
 SEEDS = range(1000, 1010)
@@ -65,6 +65,10 @@ SETTINGS = (
     Setting("ppo", "LunarLander-v3", 100_000, 50.0),
     Setting("dqn", "CartPole-v1", 25_000, 400.0),
     Setting("sac", "Pendulum-v1", 5_000, -200.0),
+    Setting("a2c", "Acrobot-v1", 50_000, -100.0),  # from here on: held out
+    Setting("ppo", "Pendulum-v1", 50_000, -200.0),
+    Setting("td3", "LunarLanderContinuous-v3", 15_000, 0.0),
+    Setting("dqn", "MountainCar-v0", 50_000, -150.0),
 )
 Trial = dict[str, Any]  # "at" in seconds since the start, "value", "state" as Optuna has them
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from statistics import fmean, median
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -29,6 +30,17 @@ import yaml
 from portfolios import judge, record
 from portfolios.choose import choose, scores
 from portfolios.suites import SUITES, suite
+
+VARIANTS = {
+    "with": judge.Variant(),
+    "4": judge.Variant(size=4),
+    "8, one first": judge.Variant(leading=1),
+    "8, two first": judge.Variant(leading=2),
+    "8, all first": judge.Variant(leading=8),
+    "4, all first": judge.Variant(size=4, leading=4),
+    "8, by gain alone": judge.Variant(per_cost=False),
+    "8, by gain alone, all first": judge.Variant(per_cost=False, leading=8),
+}
 
 
 def main() -> None:
@@ -50,12 +62,28 @@ def main() -> None:
 
 
 def judged(agent: str) -> None:
-    """Print what the portfolio of the other environments gains on each."""
-    columns = [f"{what}: {how}" for what in judge.Outcome._fields for how in ("without", "with")]
+    """Print what portfolios of the other environments gain on each, and what variants gain."""
+    found = judge.compare(record.file_of(agent), agent, VARIANTS)
+    names = (judge.WITHOUT, *VARIANTS)
+    columns = [f"{what}: {name}" for what in judge.Outcome._fields for name in names[:2]]
     print(f"| environment | {' | '.join(columns)} |\n{'|---' * 7}|")
-    for env, pair in judge.compare(record.file_of(agent), agent).items():
-        cells = [f"{getattr(side, what):.2f}" for what in judge.Outcome._fields for side in pair]
+    for env, by_name in found.items():
+        cells = [
+            f"{getattr(by_name[name], what):.2f}"
+            for what in judge.Outcome._fields
+            for name in names[:2]
+        ]
         print(f"| {env} | {' | '.join(cells)} |")
+    print(f"\n| {agent}, all environments | {' | '.join(judge.Outcome._fields)} | sooner on |")
+    print("|---" * 5 + "|")
+    for name in names:
+        sides = [by_name[name] for by_name in found.values()]
+        seconds = median(side.seconds for side in sides)
+        area, best = (fmean(getattr(side, what) for side in sides) for what in ("area", "best"))
+        sooner = sum(
+            by_name[name].seconds < by_name[names[0]].seconds for by_name in found.values()
+        )
+        print(f"| {name} | {seconds:.2f} | {area:.3f} | {best:.3f} | {sooner} of {len(found)} |")
 
 
 def chosen(agent: str) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rltune.schedulers.asha import ASHA
 
-from portfolios.choose import choose, scores
+from portfolios.choose import SIZE, choose, scores
 from portfolios.record import EVALUATIONS, candidates, end
 from portfolios.suites import read
 
@@ -29,6 +29,23 @@ class Trial(NamedTuple):
 
     returns: list[float]
     seconds: float
+
+
+class Variant(NamedTuple):
+    """A way to begin a search with a portfolio.
+
+    Attributes:
+        size: members at most
+        per_cost: see `choose`
+        leading: members that come before the defaults and the known-good settings
+    """
+
+    size: int = SIZE
+    per_cost: bool = True
+    leading: int = 0
+
+
+WITHOUT = "without"
 
 
 class Outcome(NamedTuple):
@@ -88,8 +105,13 @@ def outcome(
     return Outcome(reached, (area + best * (length - last)) / length, best)
 
 
-def compare(file: Path, agent: str, **options: Any) -> dict[str, tuple[Outcome, Outcome]]:
-    """Return for each environment the outcomes without a portfolio, and with that of the others."""
+def compare(
+    file: Path, agent: str, variants: Mapping[str, Variant]
+) -> dict[str, dict[str, Outcome]]:
+    """Return for each environment what each variant comes to, and `WITHOUT` a portfolio.
+
+    The portfolio is that of the other environments.
+    """
     rows = list(read(file))
     known, costs = scores(file)
     origins = {candidate["name"]: candidate["of"] for candidate in candidates(agent)}
@@ -98,22 +120,24 @@ def compare(file: Path, agent: str, **options: Any) -> dict[str, tuple[Outcome, 
         for row in rows
         if row["what"] == "training" and row["seed"] == 0
     }
-    found: dict[str, tuple[Outcome, Outcome]] = {}
+    found: dict[str, dict[str, Outcome]] = {}
     for row in rows:
         if row["what"] != "search" or row["env"] not in known:
             continue
         env = row["env"]
         starts = [_trial(t) for t in row["trials"] if t["origin"] != "sampler"]
         others = [_trial(t) for t in row["trials"] if t["origin"] == "sampler"]
-        names = choose(known, costs, origins, without=env, **options)
-        members = [curves[name, env] for name in names]
         plain = replay([*starts, *others])
         values = sorted(value for _, value in plain if math.isfinite(value))
         low, high, length = values[len(values) // 10], values[-1], max(at for at, _ in plain)
-        found[env] = (
-            outcome(plain, low, high, length),
-            outcome(replay([*starts, *members, *others]), low, high, length),
-        )
+        found[env] = {WITHOUT: outcome(plain, low, high, length)}
+        for name, (size, per_cost, leading) in variants.items():
+            chosen = choose(known, costs, origins, without=env, size=size, per_cost=per_cost)
+            members = [curves[member, env] for member in chosen]
+            ahead, behind = members[:leading], members[leading:]
+            found[env][name] = outcome(
+                replay([*ahead, *starts, *behind, *others]), low, high, length
+            )
     return found
 
 
