@@ -32,6 +32,8 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from json_lines import append, read
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "agents.jsonl"
 IMAGES = ROOT / "docs" / "images"
@@ -251,7 +253,6 @@ def jobs() -> Iterator[dict[str, Any]]:
 
 
 def run(results: Path, only: dict[str, Any]) -> None:
-    results.parent.mkdir(parents=True, exist_ok=True)
     current = [row for row in read(results) if row["library"] == "sb3" or "engine" in row]
     done = {tuple(row[key] for key in KEYS) for row in current}
     for job in jobs():
@@ -263,10 +264,8 @@ def run(results: Path, only: dict[str, Any]) -> None:
         if result.returncode:
             print(f"{job} failed:\n{result.stderr[-2000:]}", flush=True)
             continue
-        line = result.stdout.strip().splitlines()[-1]
-        with results.open("a") as file:
-            file.write(line + "\n")
-        row = json.loads(line)
+        row = json.loads(result.stdout.strip().splitlines()[-1])
+        append(results, row)
         print(*(row[key] for key in KEYS), f"score {row['score'] or 0:.1f}", flush=True)
 
 
@@ -277,12 +276,6 @@ def one(job: dict[str, Any]) -> None:
         names = ["sb3-contrib" if job["agent"] == "trpo" else "stable-baselines3", *names[1:]]
     versions = {name: version(name) for name in names}
     print(json.dumps({**job, **row, "when": time.strftime("%Y-%m-%d"), "versions": versions}))
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    if not results.exists():
-        return []
-    return [json.loads(line) for line in results.read_text().splitlines()]
 
 
 def area(row: dict[str, Any]) -> float:

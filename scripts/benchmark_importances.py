@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from json_lines import append, read
 from rltune.analysis.importance.design import factors_of, read_factors
 from rltune.analysis.importance.importances import importances, judge
 from rltune.analysis.importance.rows import percentile_interval
@@ -194,7 +194,7 @@ DESIGNS = [f"{s}+{judge}" for s in ("tpe", "cost-aware", "cmaes") for judge in (
 
 def chosen(names: list[str], trials: int, repetitions: int) -> None:
     """Simulate searches whose samplers learn, and compute their importances."""
-    done = {key_of(row) for row in results()}
+    done = {key_of(row) for row in read(RESULTS)}
     every = itertools.product(range(repetitions), names, DESIGNS)
     for seed, name, design in every:
         row: dict[str, Any] = {"kind": "chosen", "function": name, "design": design}
@@ -214,13 +214,11 @@ def chosen(names: list[str], trials: int, repetitions: int) -> None:
             }
             for method, rows in frame.groupby("method")
         }
-        with open(RESULTS, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        append(RESULTS, row)
 
 
 def repeat(kind: str, names: list[str], trials: int, repetitions: int) -> None:
-    done = {key_of(row) for row in results()}
-    RESULTS.parent.mkdir(exist_ok=True)
+    done = {key_of(row) for row in read(RESULTS)}
     for name in names:
         function = FUNCTIONS[name]()
         with tempfile.TemporaryDirectory() as folder:
@@ -232,12 +230,7 @@ def repeat(kind: str, names: list[str], trials: int, repetitions: int) -> None:
                     continue
                 filled = fill(run, draw(function, trials, seed))
                 row["found"] = KINDS[kind](function, filled, seed)
-                with open(RESULTS, "a") as file:
-                    file.write(json.dumps(row) + "\n")
-
-
-def results() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in open(RESULTS)] if RESULTS.exists() else []
+                append(RESULTS, row)
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -252,7 +245,7 @@ def covered(function: str, design: str, trials: int) -> pd.DataFrame:
     truth = FUNCTIONS[function]().truth
     rows = [
         (row["seed"], name, truth.get(name, 0.0), *found)
-        for row in results()
+        for row in read(RESULTS)
         if key_of(row)[:4] == ("coverage", function, design, trials)
         for name, found in row["found"].items()
     ]
@@ -269,7 +262,7 @@ def error(values: pd.DataFrame, column: str) -> float:
 
 
 def report() -> None:
-    designs = sorted({key_of(row)[1:4] for row in results() if row["kind"] == "coverage"})
+    designs = sorted({key_of(row)[1:4] for row in read(RESULTS) if row["kind"] == "coverage"})
     print("| function | trials | repetitions | coverage | lowest of a parameter | mean width |")
     print("|---|---|---|---|---|---|")
     for function, design, trials in designs:
@@ -288,7 +281,7 @@ def report() -> None:
     print("\n| function | trials | repetitions | method | dummies above their floor | found |")
     print("|---|---|---|---|---|---|")
     for function, design, trials in sorted(
-        {key_of(r)[1:4] for r in results() if r["kind"] == "noise"}
+        {key_of(r)[1:4] for r in read(RESULTS) if r["kind"] == "noise"}
     ):
         noise_rows(function, design, trials)
     chosen_tables()
@@ -298,7 +291,7 @@ def report() -> None:
 def chosen_tables() -> None:
     """Print how often dummies and real parameters were above their floors, for chosen trials."""
     rows = []
-    for row in results():
+    for row in read(RESULTS):
         if row["kind"] != "chosen":
             continue
         setting = SETTINGS[row["function"]]
@@ -330,7 +323,7 @@ def noise_rows(function: str, design: str, trials: int) -> None:
     dummies = [name for name in made.space if not made.truth.get(name)]
     if function == "ishigami":
         dummies.remove("x2")  # it has an interaction
-    rows = [r for r in results() if key_of(r)[:4] == ("noise", function, design, trials)]
+    rows = [r for r in read(RESULTS) if key_of(r)[:4] == ("noise", function, design, trials)]
     for method in ("fanova", "ped-anova", "permutation"):
         above = pd.DataFrame(
             [(r["seed"], name in r["found"].get(method, [])) for r in rows for name in dummies],

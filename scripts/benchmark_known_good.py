@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from json_lines import append, read
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "known-good.jsonl"
 IMAGE = ROOT / "docs" / "images" / "known-good.png"
@@ -60,18 +62,10 @@ PAIRS = (
 )
 
 
-def read(results: Path) -> list[dict[str, Any]]:
-    return (
-        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    )
-
-
-def append(results: Path, row: dict[str, Any]) -> None:
-    results.parent.mkdir(parents=True, exist_ok=True)
+def store(results: Path, row: dict[str, Any]) -> None:
     names = ("rltune", "torch", "gymnasium", "numpy")
     about = {"when": time.strftime("%Y-%m-%d"), "versions": {name: version(name) for name in names}}
-    with results.open("a") as file:
-        file.write(json.dumps({**row, **about}) + "\n")
+    append(results, {**row, **about})
 
 
 def searches(results: Path, pair: Pair) -> list[dict[str, Any]]:
@@ -96,7 +90,7 @@ def search(results: Path, minutes: float) -> None:
             subprocess.run(command, check=True)
             found = named(Path(folder) / "run")
         about = {"what": "search", **pair._asdict(), "minutes": minutes}
-        append(results, {**about, "seconds": round(time.time() - started, 1), **found})
+        store(results, {**about, "seconds": round(time.time() - started, 1), **found})
 
 
 def named(run: Path) -> dict[str, Any]:
@@ -141,7 +135,7 @@ def test(results: Path, at_once: int, only: list[str]) -> None:
     with ThreadPoolExecutor(at_once) as pool:
         for row in pool.map(in_process, tests(results, only)):
             row.pop("config", None)
-            append(results, row)
+            store(results, row)
             print(*(row[k] for k in ("who", "agent", "env", "seed", "score")), flush=True)
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from json_lines import append, read
 from speed import machine
 from speed.rows import HELD_OUT, ROWS, Row, row_named
 from speed.tables import Record, print_profiles, print_tables, ratio
@@ -43,12 +44,6 @@ KEYS = (
     *("what", "row", "window", "tuner", "agent", "env", "minutes", "repetition"),
     *("blas", "engine", "state"),
 )
-
-
-def read(results: Path) -> list[Record]:
-    if not results.exists():
-        return []
-    return [json.loads(line) for line in results.read_text().splitlines()]
 
 
 class Store:
@@ -67,9 +62,7 @@ class Store:
             **self.about, **key, **found, "when": time.strftime("%Y-%m-%d"),
             "processor": machine.processor(), "versions": machine.versions(),
         }  # fmt: skip
-        self.results.parent.mkdir(parents=True, exist_ok=True)
-        with self.results.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        append(self.results, record)
 
 
 def measured(job: Record, args: argparse.Namespace) -> Record | None:

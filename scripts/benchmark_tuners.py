@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmark_agents import EVALUATION_SEED, sb3_model, sb3_scores
+from json_lines import append, read
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "tuners.jsonl"
@@ -471,21 +472,20 @@ def jobs(only: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def run(results: Path, only: dict[str, Any], minutes: float, searches_only: bool) -> None:
-    results.parent.mkdir(parents=True, exist_ok=True)
     for job in jobs(only):
         done = {tuple(row.get(key) for key in KEYS): row for row in read(results)}
         search = {"what": "search", **job}
         row = done.get(tuple(search.get(key) for key in KEYS))
         if row is None:
             row = run_search(search, minutes)
-            append(results, row)
+            store(results, row)
         tests = [{"what": "test", **job, "seed": seed} for seed in SEEDS]
         open_tests = [test for test in tests if tuple(test.get(key) for key in KEYS) not in done]
         if not searches_only and row["config"] is not None:
             with ThreadPoolExecutor(SLOTS) as pool:
                 asked = [json.dumps([row, planned]) for planned in open_tests]
                 for outcome in pool.map(in_process, asked):
-                    append(results, outcome)
+                    store(results, outcome)
 
 
 def in_process(asked: str) -> dict[str, Any]:
@@ -495,17 +495,10 @@ def in_process(asked: str) -> dict[str, Any]:
     return result
 
 
-def append(results: Path, row: dict[str, Any]) -> None:
-    with results.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+def store(results: Path, row: dict[str, Any]) -> None:
+    append(results, row)
     value = f"{row['score']:.1f}" if "score" in row else f"{len(row['trials'])} trials"
     print(*(row.get(key) for key in KEYS), value, flush=True)
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    return (
-        [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    )
 
 
 def table(results: Path) -> None:

@@ -29,11 +29,11 @@ from benchmark_tuners import (
     Setting,
     found_by_rltune,
     in_process,
-    read,
     search_rltune,
     seconds_to,
     shown_returns,
 )
+from json_lines import append, read
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "before.jsonl"
 SETTINGS = (
@@ -62,7 +62,7 @@ def run(results: Path, before: Path, minutes: float) -> None:
     for setting, job in jobs():
         key = {"what": "search", **job}
         if not is_done(results, key):
-            append(results, {**key, **searched(setting, job, before, minutes)})
+            store(results, {**key, **searched(setting, job, before, minutes)})
     for _, job in jobs():
         key = {"what": "search", **job}
         search = next(r for r in read(results) if all(r.get(k) == key.get(k) for k in KEYS))
@@ -72,7 +72,7 @@ def run(results: Path, before: Path, minutes: float) -> None:
             continue
         with ThreadPoolExecutor(SLOTS) as pool:
             for row in pool.map(in_process, asked):
-                append(results, row)
+                store(results, row)
 
 
 def searched(setting: Setting, job: dict[str, Any], before: Path, minutes: float) -> dict[str, Any]:
@@ -106,10 +106,8 @@ def is_done(results: Path, wanted: dict[str, Any]) -> bool:
     return any(all(row.get(k) == wanted.get(k) for k in KEYS) for row in read(results))
 
 
-def append(results: Path, row: dict[str, Any]) -> None:
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+def store(results: Path, row: dict[str, Any]) -> None:
+    append(results, row)
     print(*(row.get(key) for key in KEYS), flush=True)
 
 

@@ -32,6 +32,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from json_lines import append, read
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "engines.jsonl"
 ENGINES = ("torch", "numpy")
@@ -78,10 +80,8 @@ def run(args: argparse.Namespace) -> None:
         if result.returncode:
             print(f"{job} failed:\n{result.stderr[-2000:]}", flush=True)
             continue
-        line = result.stdout.strip().splitlines()[-1]
-        with args.results.open("a") as file:
-            file.write(line + "\n")
-        row = json.loads(line)
+        row = json.loads(result.stdout.strip().splitlines()[-1])
+        append(args.results, row)
         print(*(row[key] for key in (*KEYS, *COLUMNS)), flush=True)
 
 
@@ -123,12 +123,6 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         "when": time.strftime("%Y-%m-%d"),
         "versions": {name: version(name) for name in names},
     }
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    if not results.exists():
-        return []
-    return [json.loads(line) for line in results.read_text().splitlines()]
 
 
 def table(rows: list[dict[str, Any]]) -> None:

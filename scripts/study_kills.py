@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from json_lines import append, read
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "kills.jsonl"
 RLTUNE = [sys.executable, "-m", "rltune"]
@@ -50,14 +52,13 @@ def main() -> None:
     if args.what == "table":
         table()
         return
-    rows = read()
+    rows = read(RESULTS)
     with tempfile.TemporaryDirectory(prefix="rltune-kills-") as folder:
         study = Study(Path(folder))
         while sum(row["killed"] for row in rows) < args.kills:
             number = len(rows)
             rows.append({"start": number, **study.kill(random.Random(number))})
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+            append(RESULTS, rows[-1])
             print(rows[-1], flush=True)
 
 
@@ -191,15 +192,9 @@ def differences(what: str, path: Path, whole: Path) -> Iterator[str]:
             yield f"{name} differs: {str(error).splitlines()[0]}"
 
 
-def read() -> list[dict[str, Any]]:
-    if not RESULTS.exists():
-        return []
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()]
-
-
 def table() -> None:
     """Print how often each command was killed, and the errors found."""
-    rows = read()
+    rows = read(RESULTS)
     for did in sorted({row["did"] for row in rows}):
         these = [row for row in rows if row["did"] == did]
         wrong = [fault for row in these for fault in row["wrong"]]

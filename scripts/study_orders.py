@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import study_seeds as recorded
+from json_lines import read
 
 WORKERS = 2
 POINTS = (1, 3, 9)  # evaluations at which there are rungs
@@ -121,7 +122,7 @@ def openings(repetitions: int) -> None:
     for setting in recorded.SETTINGS:
         curves = recorded.curves_of(setting, with_starts=True)
         seconds: dict[int, dict[int, float]] = {}
-        for row in recorded.read(setting):
+        for row in read(recorded.file_of(setting)):
             seconds.setdefault(row["configuration"], {})[row["seed"]] = row["seconds"]
         unit = median(s for by_seed in seconds.values() for s in by_seed.values())
         floor = recorded.floor(curves)

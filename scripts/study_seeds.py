@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import sys
 import time
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from json_lines import append, read
 
 ROOT = Path(__file__).resolve().parent.parent
 CURVES = ROOT / "docs" / "benchmarks" / "curves"
@@ -109,11 +110,10 @@ def starts(setting: Setting) -> dict[int, dict[str, Any]]:
 
 def record(settings: Sequence[Setting]) -> None:
     """Train the missing configurations, one after the other, on all seeds."""
-    CURVES.mkdir(parents=True, exist_ok=True)
     done = {
         (setting, row["configuration"], row["seed"])
         for setting in settings
-        for row in read(setting)
+        for row in read(file_of(setting))
     }
     for number, setting in itertools.product((*STARTS, *range(CONFIGURATIONS)), settings):
         config = starts(setting)[number] if number in STARTS else configurations(setting)[number]
@@ -121,8 +121,7 @@ def record(settings: Sequence[Setting]) -> None:
             if (setting, number, seed) in done:
                 continue
             row = {"configuration": number, "seed": seed, **train(setting, config, seed)}
-            with file_of(setting).open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            append(file_of(setting), row)
         print(setting, "configuration", number, flush=True)
 
 
@@ -147,11 +146,6 @@ def train(setting: Setting, config: dict[str, Any], seed: int) -> dict[str, Any]
     return {"returns": returns, "seconds": round(time.process_time() - started, 2)}
 
 
-def read(setting: Setting) -> list[dict[str, Any]]:
-    file = file_of(setting)
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
 # ------------------------------------------------------------------------------------ simulation
 
 Curves = dict[int, dict[int, list[float]]]  # configuration -> seed -> objectives at the points
@@ -167,7 +161,7 @@ def curves_of(setting: Setting, *, with_starts: bool = False) -> Curves:
     from rltune.objectives.metrics import DEFAULT, objective_of
 
     curves: Curves = {}
-    for row in read(setting):
+    for row in read(file_of(setting)):
         if row["configuration"] in STARTS and not with_starts:
             continue
         returns = row["returns"]

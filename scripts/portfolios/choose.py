@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from statistics import fmean, median
 
+from json_lines import read
+
 from portfolios.record import end
-from portfolios.suites import read
 
 SIZE = 8
 LEAST = 0.01  # of the mean score, that a further member has to add

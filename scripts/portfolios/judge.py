@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from json_lines import read
 from rltune.schedulers.asha import ASHA
 
 from portfolios.choose import SIZE, choose, scores
 from portfolios.record import EVALUATIONS, candidates, end
-from portfolios.suites import read
 
 WORKERS = 2
 POINTS = (1, 3, 9)
@@ -122,8 +122,8 @@ def compare(
     }
     found: dict[str, dict[str, Outcome]] = {}
     for row in rows:
-        if row["what"] != "search" or row["env"] not in known:
-            continue
+        if row["what"] != "search" or row["env"] not in known or row["env"] in found:
+            continue  # of several samplers, the first
         env = row["env"]
         starts = [_trial(t) for t in row["trials"] if t["origin"] != "sampler"]
         others = [_trial(t) for t in row["trials"] if t["origin"] == "sampler"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -10,19 +11,20 @@ from statistics import median
 from typing import Any
 
 import rltune
+from json_lines import append, read
 from rltune.agents.loop.agent import Agent
 from rltune.objectives.metrics import DEFAULT, objective_of
 from rltune.space.space import Space
 from rltune.space.surroundings import split
 from rltune.training.presets import presets
 
-from portfolios.suites import RESULTS, TRIALS, Task, add, read, suite
+from portfolios.suites import RESULTS, SAMPLERS, TRIALS, Task, suite
 
-BEST = 3  # configurations of each search that are tried everywhere
+BEST = 2  # configurations of each search that are tried everywhere
 EVALUATIONS, EPISODES = 9, 10
 JUDGED_AFTER = 3  # evaluations, a training is compared with those before it
 ENOUGH = 8  # trainings to compare with
-SEEDS = (0, 1)
+SEEDS = (0,)
 
 
 def file_of(agent: str) -> Path:
@@ -31,22 +33,29 @@ def file_of(agent: str) -> Path:
 
 def search(agent: str, folder: Path) -> None:
     """Search each environment of the suite; a search that is in the file is not run again."""
-    done = {row["env"] for row in read(file_of(agent)) if row["what"] == "search"}
-    for env, budget in suite(agent):
-        if env in done:
+    done = {(row["env"], row["sampler"]) for row in searches(agent)}
+    for sampler, (env, budget) in itertools.product(SAMPLERS[agent], suite(agent)):
+        if (env, sampler) in done:
             continue
-        name = f"{agent}-{env}"
+        name = f"{agent}-{env}-{sampler}"
         if (folder / name / "run.yaml").exists():
             found = rltune.resume(folder / name, screen="plain")
         else:
             found = rltune.Search(
                 agent, env, budget=budget, trials=TRIALS[agent], tournament=False, portfolio=False,
                 report=False, wandb="off", name=name, storage_path=folder, screen="plain",
+                sampler=sampler,
             ).run()  # fmt: skip
         if found.interrupted:
             return
-        row = {"what": "search", "env": env, "budget": budget, "trials": list(trials(agent, found))}
-        add(file_of(agent), {**row, "when": time.strftime("%Y-%m-%d")})
+        row = {"what": "search", "env": env, "sampler": sampler, "budget": budget}
+        row |= {"trials": list(trials(agent, found)), "when": time.strftime("%Y-%m-%d")}
+        append(file_of(agent), row)
+
+
+def searches(agent: str) -> list[dict[str, Any]]:
+    """Return the searches of an agent that were recorded."""
+    return [row for row in read(file_of(agent)) if row["what"] == "search"]
 
 
 def trials(agent: str, found: rltune.SearchResult) -> Iterator[dict[str, Any]]:
@@ -95,14 +104,16 @@ def candidates(agent: str) -> list[dict[str, Any]]:
         for preset in presets(agent)
         if preset.name == "zoo" and preset.env and not preset.env[0].startswith("ALE/")
     ]
-    for row in read(file_of(agent)):
-        if row["what"] != "search":
-            continue
-        whole = [trial for trial in row["trials"] if trial["state"] == "COMPLETE"]
-        own = [trial for trial in whole if trial["origin"] == "sampler"]
+    for env in dict.fromkeys(row["env"] for row in searches(agent)):
+        own = [
+            trial
+            for row in searches(agent)
+            for trial in row["trials"]
+            if row["env"] == env and trial["origin"] == "sampler" and trial["state"] == "COMPLETE"
+        ]
         own.sort(key=lambda trial: end(trial["returns"]), reverse=True)
         found += [
-            {"name": f"search {row['env']} {i}", "of": [row["env"]], "config": trial["values"]}
+            {"name": f"search {env} {i}", "of": [env], "config": trial["values"]}
             for i, trial in enumerate(own[:BEST])
         ]
     return found
@@ -123,7 +134,7 @@ def measure(agent: str, tasks: Sequence[Task], seeds: Sequence[int] = SEEDS) -> 
                     continue
                 row = {"what": "training", "name": candidate["name"], "env": task.env, "seed": seed}
                 found = train(agent, task, candidate["config"], seed, early[task.env])
-                add(file_of(agent), {**row, **found, "when": time.strftime("%Y-%m-%d")})
+                append(file_of(agent), {**row, **found, "when": time.strftime("%Y-%m-%d")})
 
 
 def train(

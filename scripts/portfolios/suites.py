@@ -7,10 +7,8 @@ MountainCar-v0.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "benchmarks" / "portfolios"
@@ -78,23 +76,13 @@ SUITES = {
     "dqn": DISCRETE,
     **dict.fromkeys(("sac", "td3", "ddpg"), OFF_POLICY),
 }
-# Searches and trainings of these take long.
-TRIALS = {**dict.fromkeys(SUITES, 60), **dict.fromkeys(("sac", "td3", "ddpg"), 40)}
+# Trials of a search. Trainings of replay agents take long; cheap ones are looked for there.
+CHEAP = ("dqn", "sac", "td3", "ddpg")
+TRIALS = {**dict.fromkeys(SUITES, 40), "ppo": 60, **dict.fromkeys(("sac", "td3", "ddpg"), 30)}
+SAMPLERS = {**dict.fromkeys(SUITES, ("tpe",)), **dict.fromkeys(CHEAP, ("cost-aware",))}
+SAMPLERS["ppo"] = ("tpe", "cost-aware")  # to see which finds more in the same time
 
 
 def suite(agent: str) -> list[Task]:
     """Return the tasks of an agent, without the one that is held out."""
     return [task for task in SUITES[agent] if task.env != HELD_OUT.get(agent)]
-
-
-def read(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of JSON lines; none where there is no file."""
-    if file.exists():
-        yield from map(json.loads, file.read_text().splitlines())
-
-
-def add(file: Path, row: dict[str, Any]) -> None:
-    """Append a row to a file of JSON lines."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as lines:
-        lines.write(json.dumps(row) + "\n")
