@@ -63,7 +63,7 @@ def main() -> None:
 
 def judged(agent: str) -> None:
     """Print what portfolios of the other environments gain on each, and what variants gain."""
-    found = judge.compare(record.file_of(agent), agent, VARIANTS)
+    found = judge.compare(agent, VARIANTS)
     names = (judge.WITHOUT, *VARIANTS)
     columns = [f"{what}: {name}" for what in judge.Outcome._fields for name in names[:2]]
     print(f"| environment | {' | '.join(columns)} |\n{'|---' * 7}|")

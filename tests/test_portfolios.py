@@ -87,6 +87,41 @@ def test_a_good_member_brings_the_threshold_nearer(portfolios: SimpleNamespace) 
     assert helped.area > without.area
 
 
+def test_the_portfolio_of_the_others_is_judged_on_the_environment_left_out(
+    portfolios: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portfolios.record, "RESULTS", tmp_path)
+    monkeypatch.setattr(portfolios.record, "presets", lambda agent: [])
+    rows: list[dict[str, Any]] = []
+    for env in "abc":
+        tried = [("default", 1.0), *(("sampler", value) for value in (3.0, 2.0, 10.0))]
+        rows.append(
+            {
+                "what": "search", "env": env, "sampler": "tpe",
+                "trials": [
+                    {
+                        "origin": origin, "values": {"gamma": value}, "returns": [value] * 9,
+                        "seconds": 9.0, "state": "COMPLETE",
+                    }
+                    for origin, value in tried
+                ],
+            }
+        )  # fmt: skip
+        for name in (f"search {origin} {i}" for origin in "abc" for i in range(2)):
+            row = {"what": "training", "name": name, "env": env, "seed": 0, "seconds": 9.0}
+            rows.append({**row, "returns": [10.0 if name == "search c 0" else 0.0] * 9})
+    file = portfolios.record.file_of("ppo")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    variants = {"first": portfolios.judge.Variant(leading=8), "after": portfolios.judge.Variant()}
+    found = portfolios.judge.compare("ppo", variants)
+    assert found["c"]["first"] == found["c"][portfolios.judge.WITHOUT]  # it had the good one itself
+    for by_name in (found["a"], found["b"]):
+        seconds = [by_name[name].seconds for name in ("first", "after", portfolios.judge.WITHOUT)]
+        assert seconds[0] == 0.5  # of two rounds: the first
+        assert seconds == sorted(seconds)
+        assert by_name["first"].area > by_name[portfolios.judge.WITHOUT].area
+
+
 def test_held_out_environments_are_in_no_suite(portfolios: SimpleNamespace) -> None:
     text = (SCRIPTS.parent / "docs" / "benchmarks" / "held-out.md").read_text()
     for agent, env in portfolios.suites.HELD_OUT.items():

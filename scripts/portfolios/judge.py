@@ -10,14 +10,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from json_lines import read
 from rltune.schedulers.asha import ASHA
 
 from portfolios.choose import SIZE, choose, scores
-from portfolios.record import EVALUATIONS, candidates, end
+from portfolios.record import EVALUATIONS, candidates, end, file_of, searches
 
 WORKERS = 2
 POINTS = (1, 3, 9)
@@ -105,26 +104,23 @@ def outcome(
     return Outcome(reached, (area + best * (length - last)) / length, best)
 
 
-def compare(
-    file: Path, agent: str, variants: Mapping[str, Variant]
-) -> dict[str, dict[str, Outcome]]:
+def compare(agent: str, variants: Mapping[str, Variant]) -> dict[str, dict[str, Outcome]]:
     """Return for each environment what each variant comes to, and `WITHOUT` a portfolio.
 
     The portfolio is that of the other environments.
     """
-    rows = list(read(file))
-    known, costs = scores(file)
+    known, costs = scores(file_of(agent))
     origins = {candidate["name"]: candidate["of"] for candidate in candidates(agent)}
     curves: dict[tuple[str, str], Trial] = {
         (row["name"], row["env"]): Trial(row["returns"], row["seconds"])
-        for row in rows
+        for row in read(file_of(agent))
         if row["what"] == "training" and row["seed"] == 0
     }
     found: dict[str, dict[str, Outcome]] = {}
-    for row in rows:
-        if row["what"] != "search" or row["env"] not in known or row["env"] in found:
-            continue  # of several samplers, the first
+    for row in searches(agent):
         env = row["env"]
+        if env not in known or env in found:  # of several samplers, the first
+            continue
         starts = [_trial(t) for t in row["trials"] if t["origin"] != "sampler"]
         others = [_trial(t) for t in row["trials"] if t["origin"] == "sampler"]
         plain = replay([*starts, *others])
