@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -152,8 +153,14 @@ def resume(
 
 
 def _drive(run: RunDir, spec: AgentsSpec, started: float, output: Output) -> AgentSearchResult:
+    from rltune.cluster.address import is_elsewhere
+    from rltune.cluster.session import ray_session
+
     end = None if spec.time_limit is None else started + spec.time_limit
-    return AgentSearchResult(run.path, Rounds(spec, run, end, output).drive())
+    with contextlib.ExitStack() as stack:
+        if not is_elsewhere(spec.options.get("address")):  # one Ray for all parts, or each waits
+            stack.enter_context(ray_session(quiet=not output.ray_output))
+        return AgentSearchResult(run.path, Rounds(spec, run, end, output).drive())
 
 
 def _budgets(

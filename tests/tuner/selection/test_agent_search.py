@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ import rltune
 import yaml
 from rltune.agents.errors import StorageError, UserError
 from rltune.cli import main
+from rltune.cluster import session
 from rltune.runs.directory import RunDir
+from rltune.selection import drive
 
 SMALL: dict[str, Any] = {
     "budget": 400, "trials": 4, "test_seeds": 2, "finalists": 1, "wandb": "off", "screen": "none",
@@ -59,12 +63,30 @@ def test_agents_are_searched_in_rounds_and_the_best_is_named(
     assert "--trials can't be changed in a search over several agents" in capsys.readouterr().err
 
 
+def test_all_parts_have_one_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    @contextlib.contextmanager
+    def one_ray(quiet: bool) -> Iterator[None]:
+        happened.append("Ray starts")
+        yield
+        happened.append("Ray ends")
+
+    monkeypatch.setattr(session, "ray_session", one_ray)
+    monkeypatch.setattr(drive.Rounds, "drive", lambda rounds: happened.append("all parts"))
+    search = rltune.AgentSearch("ppo,a2c", "CartPole-v1", storage_path=tmp_path, **SMALL)
+    search.run()
+    assert happened == ["Ray starts", "all parts", "Ray ends"]
+    happened.clear()
+    there = {**SMALL, "name": "there", "address": "10.0.0.1:6379"}
+    rltune.AgentSearch("ppo,a2c", "CartPole-v1", storage_path=tmp_path, **there).run()
+    assert happened == ["all parts"]  # each part joins the cluster, with the user's code
+
+
 @pytest.mark.usefixtures("no_ray")
 def test_a_search_that_was_stopped_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from rltune.selection import drive
-
     searched: list[str] = []
     request = drive.request
 
