@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from rltune.training.presets import presets
 from portfolios.suites import RESULTS, SAMPLERS, TRIALS, Task, suite
 
 BEST = 2  # configurations of each search that are tried everywhere
-EVALUATIONS, EPISODES = 9, 10
+EVALUATIONS, EPISODES = 9, 5
 JUDGED_AFTER = 3  # evaluations, a training is compared with those before it
 ENOUGH = 8  # trainings to compare with
 SEEDS = (0,)
@@ -33,11 +32,11 @@ def file_of(agent: str) -> Path:
 
 def search(agent: str, folder: Path) -> None:
     """Search each environment of the suite; a search that is in the file is not run again."""
-    done = {(row["env"], row["sampler"]) for row in searches(agent)}
-    for sampler, (env, budget) in itertools.product(SAMPLERS[agent], suite(agent)):
-        if (env, sampler) in done:
+    done = {row["env"] for row in searches(agent)}
+    for env, budget in suite(agent):
+        if env in done:
             continue
-        name = f"{agent}-{env}-{sampler}"
+        name, sampler = f"{agent}-{env}", SAMPLERS[agent]
         if (folder / name / "run.yaml").exists():
             found = rltune.resume(folder / name, screen="plain")
         else:
