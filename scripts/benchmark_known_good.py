@@ -16,21 +16,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 from json_lines import append, read
+from winners import in_process, named, scored
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "known-good.jsonl"
@@ -38,7 +36,6 @@ IMAGE = ROOT / "docs" / "images" / "known-good.png"
 MINUTES = 30.0
 SEARCH_SEED = 60
 SEEDS = range(2000, 2020)
-EPISODES, EVALUATION_SEED = 100, 10_000
 WHO = ("rltune", "known-good", "defaults")
 
 
@@ -93,23 +90,6 @@ def search(results: Path, minutes: float) -> None:
         store(results, {**about, "seconds": round(time.time() - started, 1), **found})
 
 
-def named(run: Path) -> dict[str, Any]:
-    """Return what a search named, and how it came to it."""
-    import rltune
-    import yaml
-
-    trials = rltune.open(run).trials()
-    answer = yaml.safe_load((run / "best" / "answer.yaml").read_text())
-    config = yaml.safe_load((run / "best" / "config.yaml").read_text())
-    return {
-        "config": config,
-        "trials": len(trials),
-        "whole": int((trials["state"] == "COMPLETE").sum()),
-        "origins": next(r["origins"] for r in answer["ranking"] if r["trial"] == answer["winner"]),
-        "text": answer["sentences"],
-    }
-
-
 # ------------------------------------------------------------------------------------------ tests
 
 
@@ -133,36 +113,20 @@ def tests(results: Path, only: list[str]) -> Iterator[dict[str, Any]]:
 def test(results: Path, at_once: int, only: list[str]) -> None:
     """Train everyone on fresh seeds."""
     with ThreadPoolExecutor(at_once) as pool:
-        for row in pool.map(in_process, tests(results, only)):
+        for row in pool.map(partial(in_process, __file__), tests(results, only)):
             row.pop("config", None)
             store(results, row)
             print(*(row[k] for k in ("who", "agent", "env", "seed", "score")), flush=True)
 
 
-def in_process(job: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, __file__, "one", json.dumps(job)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
-
-
 def one(job: dict[str, Any]) -> dict[str, Any]:
-    """Train one configuration on one seed; a training that diverges has no score."""
+    """Train one configuration on one seed."""
     import rltune
-    from rltune.agents.loop.agent import Agent
 
     config = job.get("config", {})
     if job["who"] == "known-good":
         config = rltune.preset(job["agent"], job["env"], "zoo")
-    started = time.process_time()
-    agent = Agent(
-        job["agent"], job["env"], config,
-        total_timesteps=job["budget"], seed=job["seed"], device="cpu",
-    )  # fmt: skip
-    diverged = agent.learn(job["budget"]).diverged
-    seconds = time.process_time() - started
-    score = None if diverged else agent.evaluate(EPISODES, seed=EVALUATION_SEED).mean
-    return {**job, "score": score, "cpu_seconds": round(seconds, 1)}
+    return {**job, **scored(job, config)}
 
 
 # ----------------------------------------------------------------------------------------- tables
