@@ -13,6 +13,8 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from rltune.agents.demonstrations.files import write
+from rltune.agents.demonstrations.recorder import Recorder
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
 from rltune.agents.loop.acting import RecurrentActing
@@ -34,6 +36,7 @@ def play(
     window: bool = False,
     video: str | Path | None = None,
     frames: str | Path | None = None,
+    record: str | Path | None = None,
     delay: float | None = None,
     every_nth: int = 1,
     max_steps: int | None = None,
@@ -47,6 +50,7 @@ def play(
         window: show a window (then there can be no video and no pictures)
         video: an .mp4 or .gif file, written whole or not at all
         frames: a folder for one PNG per picture
+        record: a file of demonstrations: the episodes step by step
         delay: seconds per step; by default the environment's own speed
         every_nth: record every so many steps; the video keeps its speed
         max_steps: cut episodes off
@@ -57,10 +61,12 @@ def play(
             that can't be rendered, or only with a package that is missing.
     """
     started = time.perf_counter()
-    _check(window, video, frames)
+    draws = window or video is not None or frames is not None
+    _check(window, video, frames, record)
     returns, lengths = [], []
     with ExitStack() as stack:
-        stack.enter_context(_drawing(agent.env))
+        if draws:
+            stack.enter_context(_drawing(agent.env))
         envs = Envs(
             agent.env,
             1,
@@ -70,9 +76,12 @@ def play(
             max_episode_steps=max_steps,
             training=False,
             autoreset=False,
-            render_mode="human" if window else "rgb_array",
+            render_mode="human" if window else "rgb_array" if draws else None,
         )
         stack.callback(envs.close)
+        recorder = None
+        if record is not None:
+            recorder = stack.enter_context(_recording(agent, envs, record))
         pace = delay if delay is not None else 1.0 / envs.steps_per_second
         sinks: list[Sink] = []
         if video is not None:
@@ -81,13 +90,27 @@ def play(
         if frames is not None:
             sinks.append(stack.enter_context(open_frames(Path(frames))))
         for _ in range(episodes):
-            episode_return, length = _play_episode(agent, envs, sinks, every_nth, delay)
+            episode_return, length = _play_episode(agent, envs, sinks, every_nth, delay, recorder)
             returns.append(episode_return)
             lengths.append(length)
     return Evaluation(returns, lengths, time.perf_counter() - started)
 
 
-def _check(window: bool, video: str | Path | None, frames: str | Path | None) -> None:
+@contextmanager
+def _recording(agent: Agent, envs: Envs, file: str | Path) -> Iterator[Recorder]:
+    """Give a recorder, and write the episodes that have ended, also where the block fails."""
+    space, source = envs.single_action_space, f"{agent.algorithm_spec}, greedy"
+    recorder = Recorder(agent.env, agent.env_kwargs, agent.view, space, source)
+    try:
+        yield recorder
+    finally:
+        if (found := recorder.demonstrations).episodes:
+            write(found, file, "--record")
+
+
+def _check(
+    window: bool, video: str | Path | None, frames: str | Path | None, record: str | Path | None
+) -> None:
     if not window:
         if not has_display():
             for variable, value in WITHOUT_DISPLAY.items():
@@ -98,6 +121,8 @@ def _check(window: bool, video: str | Path | None, frames: str | Path | None) ->
         raise UserError(
             "there is no display for a window; record instead: --video play.mp4 or --frames DIR"
         )
+    if record is not None and Path(record).is_dir():
+        raise UserError(f"--record {record}: it is a folder; name a file, such as demos.parquet")
     if video is not None and Path(video).suffix.lower() not in VIDEO_FORMATS:
         raise UserError(f"video {video}: the name must end in .mp4 or .gif")
 
@@ -122,14 +147,27 @@ def _drawing(env: str) -> Iterator[None]:
 
 
 def _play_episode(
-    agent: Agent, envs: Envs, sinks: list[Sink], every_nth: int, delay: float | None
+    agent: Agent,
+    envs: Envs,
+    sinks: list[Sink],
+    every_nth: int,
+    delay: float | None,
+    recorder: Recorder | None,
 ) -> tuple[float, int]:
     acting = RecurrentActing(agent.algorithm)
-    inputs = acting.first(agent.normalised(envs.reset()))
+    obs = envs.reset()
+    inputs = acting.first(agent.normalised(obs))
+    if recorder is not None:
+        recorder.begin(obs[0])
     _show(agent, envs, sinks)
     length = 0
     while True:
         step = envs.step(acting.act(inputs, explore=False))
+        if recorder is not None:
+            recorder.step(
+                step.action[0], step.reward[0], step.next_obs[0],
+                bool(step.terminated[0]), bool(step.truncated[0]),
+            )  # fmt: skip
         inputs = acting.inputs(agent.normalised(step.obs), step.terminated | step.truncated)
         length += 1
         # The last picture shows how it ended.

@@ -26,12 +26,13 @@ Measure a trained agent, or actions at random.
   rltune eval runs/my-training/checkpoints/last.pt --json
 """
 PLAY_HELP = """\
-Watch a trained agent: in a window, as a video or as pictures.
+Watch a trained agent: in a window, as a video, as pictures or as demonstrations.
 
   rltune play latest
   rltune play runs/my-search --episodes 3 --video play.mp4
   rltune play runs/my-search --trial 7
   rltune play runs/my-training --best --frames pictures/ --every-nth 2
+  rltune play runs/my-training --episodes 10 --record demos.parquet
 """
 
 
@@ -60,6 +61,9 @@ def add_parser(subparsers: Any) -> None:
     )
     play.add_argument("--video", type=Path, metavar="FILE", help="write a video, an .mp4 or a .gif")
     play.add_argument("--frames", type=Path, metavar="DIR", help="write each frame as a PNG")
+    play.add_argument(
+        "--record", type=Path, metavar="FILE", help="write the episodes as demonstrations"
+    )
     play.add_argument(
         "--delay",
         type=_seconds,
@@ -164,6 +168,7 @@ def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
         window=args.window,
         video=args.video,
         frames=args.frames,
+        record=args.record,
         delay=args.delay,
         every_nth=args.every_nth,
         max_steps=args.max_steps,
@@ -173,7 +178,7 @@ def run_play(args: argparse.Namespace, extra: Sequence[str]) -> int:
     print(f"{shown(policy.path)}: {policy.agent.algorithm_spec} on {policy.env}")
     for number, result in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True)):
         print(f"  episode {number}: return {result[0]:.6g} in {result[1]} steps")
-    for written in (args.video, args.frames):
+    for written in (args.video, args.frames, args.record):
         if written is not None:
             print(f"  written: {written}")
     return 0

@@ -76,6 +76,7 @@ def play(
     window: bool = False,
     video: str | os.PathLike[str] | None = None,
     frames: str | os.PathLike[str] | None = None,
+    record: str | os.PathLike[str] | None = None,
     delay: float | None = None,
     every_nth: int = 1,
     max_steps: int | None = None,
@@ -90,9 +91,10 @@ def play(
     Args:
         run: as in `evaluate`
         episodes: how many
-        window: the default where neither a video nor pictures are asked for
+        window: the default where no file is asked for
         video: an .mp4 or .gif file
         frames: a folder for one PNG per picture
+        record: a file of demonstrations: the episodes step by step
         delay: seconds per step; by default the natural speed
         every_nth: record every so many steps
         max_steps: episodes are cut off after so many steps
@@ -114,9 +116,10 @@ def play(
         return play_agent(
             cast("Agent", agent),  # RLlib's have all that is needed here
             episodes,
-            window=window or (video is None and frames is None),
+            window=window or (video is None and frames is None and record is None),
             video=None if video is None else Path(video),
             frames=None if frames is None else Path(frames),
+            record=None if record is None else Path(record),
             delay=delay,
             every_nth=every_nth,
             max_steps=max_steps,

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from PIL import Image
+from rltune.agents.demonstrations.files import read
+from rltune.agents.envs.vector import episode_seed
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.agents.loop.video import open_video, play
@@ -204,3 +206,48 @@ def test_missing_pygame_names_the_extra(options, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"'CartPole-v1' can't be drawn.*rltune\[video\]"):
         play(agent("CartPole-v1"), **options)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_recording_holds_the_steps_that_were_played(tmp_path) -> None:
+    trained = Agent("ppo", "Pendulum-v1", {"n_envs": 1}, total_timesteps=100)
+    found = play(trained, 2, record=tmp_path / "demos.parquet", seed=5)
+    recorded = read(tmp_path / "demos.parquet")
+    assert recorded.source == "ppo, greedy"
+    assert [episode.episode_return for episode in recorded.episodes] == pytest.approx(found.returns)
+    assert found.returns == pytest.approx(trained.evaluate(2, seed=5).returns)
+    env = gymnasium.make("Pendulum-v1")
+    for number, episode in enumerate(recorded.episodes):
+        assert not episode.terminated
+        obs, _ = env.reset(seed=episode_seed(5, number))
+        for step, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(episode.obs[step], obs)
+            obs, reward, _, truncated, _ = env.step(action)
+            assert episode.rewards[step] == reward
+        np.testing.assert_array_equal(episode.obs[-1], obs)
+        assert truncated
+
+
+class CrashesLater(Clock):
+    """Its second episode ends in an error."""
+
+    begun = 0
+
+    def reset(self, *, seed=None, options=None):
+        type(self).begun += 1
+        self.crash_at = 3 if self.begun == 3 else 99  # the first one looks for action masks
+        return super().reset(seed=seed)
+
+
+def test_episodes_that_ended_before_a_failure_are_kept(tmp_path) -> None:
+    file = tmp_path / "demos.parquet"
+    played = agent("CrashesLater")
+    CrashesLater.begun = 0
+    with pytest.raises(RuntimeError, match="broken simulator"):
+        play(played, 3, record=file)
+    assert [len(episode) for episode in read(file).episodes] == [7]
+    file.unlink()
+    with pytest.raises(RuntimeError, match="broken simulator"):
+        play(agent(env_kwargs={"crash_at": 3}), record=file)
+    assert not file.exists()  # none has ended
+    with pytest.raises(UserError, match=r"--record .*: it is a folder"):
+        play(played, record=tmp_path)

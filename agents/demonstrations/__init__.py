@@ -1,0 +1,1 @@
+"""Demonstrations: recorded episodes that agents can learn from."""
