@@ -250,7 +250,9 @@ def test_an_agent_whose_policy_collapses_is_stopped(tmp_path: Path) -> None:
     )
     trials = search.run().trials()
     broken = trials["config.learning_rate"] == 1.0
-    assert trials.loc[broken, "reason"].iloc[0].startswith("entropy collapse: ")
+    # Which rule sees it first depends on the processor's rounding.
+    reason = trials.loc[broken, "reason"].iloc[0]
+    assert reason.startswith(("entropy collapse: ", "KL blow-up: "))
     assert trials.loc[broken, "state"].iloc[0] == "PRUNED"
     assert set(trials.loc[~broken, "state"]) == {"COMPLETE"}
 
