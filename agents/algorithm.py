@@ -179,6 +179,21 @@ class Algorithm(ABC, Generic[C]):
             what is worth recording, such as the losses; nothing where nothing was learned
         """
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of a policy that imitates actions, 0-d, with its gradient.
+
+        Args:
+            inputs: as `act` gets them (batch, ...); with an LSTM, sequences (batch, length, ...)
+            action: one a row, as the environments take them, flat: (rows, size)
+
+        Raises:
+            UserError: the algorithm has no policy that could.
+        """
+        raise UserError(
+            f"{type(self).__name__} has no policy that could imitate demonstrations; "
+            "use another agent, such as ppo, sac or td3"
+        )
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return everything that learning changes: networks, optimizers, generators.

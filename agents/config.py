@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -116,12 +117,34 @@ class AgentConfig:
         help="how the environments are stepped; native, envpool: not bit-equal when resumed",
     )
 
+    demonstrations: str = hp(
+        "", mutable=False, help="file of demonstrations that cloning learns from"
+    )
+    cloning: float = hp(
+        0.0, scale="log", minimum=0, help="step size of cloning, times learning_rate; 0: none"
+    )
+    cloning_steps: int = hp(
+        0, minimum=0, help="env steps in which cloning fades away; 0: it does not"
+    )
+    cloning_batch_size: int = hp(
+        128, scale="pow2", minimum=1, help="demonstrated steps in a minibatch of cloning"
+    )
+    cloning_updates: int = hp(
+        1, scale="pow2", minimum=1, help="minibatches of cloning behind each update"
+    )
+
     def __post_init__(self) -> None:
-        """Replace the paths of model files by their content; check that the network's parts agree.
+        """Make paths independent of the folder; check that the parts of the network agree.
+
+        Model files are replaced by their content.
 
         Raises:
-            UserError: they don't, or a file is wrong.
+            UserError: they don't, a file is wrong, or cloning has no demonstrations.
         """
+        if self.demonstrations:
+            object.__setattr__(self, "demonstrations", os.path.abspath(self.demonstrations))
+        elif self.cloning > 0:
+            raise UserError("cloning needs demonstrations; name a file: --demonstrations FILE")
         fields = dataclasses.fields(self)
         known = [field.name for field in fields if field.metadata.get("outputs")]
         given = [name for name in known if getattr(self, name)]

@@ -115,6 +115,10 @@ class A2C(Algorithm[A2CConfig]):
         """Draw new noise functions with the next exploring step."""
         self.policy.begin_rollout()
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of a policy that imitates actions."""
+        return self.policy.imitation(inputs, action)
+
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Take one gradient step on a full rollout and clear it."""
         rollout = self.policy.take_rollout(memory)

@@ -162,6 +162,10 @@ class ACER(Algorithm[ACERConfig]):
             action = self.distribution.mode(logits)
         return action.squeeze(-1).cpu().numpy()
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of a policy that imitates actions."""
+        return self.distribution.imitation(self.nets.logits(inputs), action)
+
     def update(self, memory: SegmentMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout, keep it, and learn from a Poisson number of older ones."""
         fresh = torch.from_numpy(memory.fresh_obs).to(self.device)

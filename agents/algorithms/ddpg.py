@@ -194,6 +194,10 @@ class DDPG(Algorithm[DDPGConfig]):
         """Let the noise begin anew in these environments: bool (n_envs,)."""
         self.noise.reset(torch.from_numpy(ended))
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of a policy that imitates actions."""
+        return self.nets.actor.imitation(inputs, self.scale.to_nets(action))
+
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
         self.updated += self.config.train_freq

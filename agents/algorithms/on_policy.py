@@ -186,6 +186,10 @@ class RolloutPolicy:
         self.steps_explored += 1
         return self.exploration
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of imitating actions, see `Algorithm.imitation`."""
+        return self.distribution.imitation(self.nets.params(inputs), action)
+
     @torch.no_grad()
     def look_back(self, memory: RolloutMemory) -> Rollout:
         """Return the valid rows of a full rollout with values and advantages."""

@@ -130,6 +130,10 @@ class PPO(Algorithm[PPOConfig]):
         """Draw new noise functions with the next exploring step."""
         self.policy.begin_rollout()
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of a policy that imitates actions."""
+        return self.policy.imitation(inputs, action)
+
     def update(self, memory: RolloutMemory, progress: float) -> dict[str, float]:
         """Learn from a full rollout and clear it."""
         rollout = self.policy.take_rollout(memory)

@@ -187,6 +187,10 @@ class SAC(Algorithm[SACConfig]):
         """Draw new noise functions with the next exploring step."""
         self.exploration, self.steps_explored = None, 0
 
+    def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of a policy that imitates actions."""
+        return self.nets.actor.imitation(inputs, self.scale.to_nets(action))
+
     def update(self, memory: ReplayMemory, progress: float) -> dict[str, float]:
         """Learn from ``gradient_steps`` minibatches, once there were ``learning_starts`` steps."""
         self.exploration, self.steps_explored = None, 0

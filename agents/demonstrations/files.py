@@ -166,7 +166,7 @@ def _actions(rows: list[Any], about: dict[str, Any], whole: bool) -> Array:
         if not np.isfinite(found).all():
             raise ValueError("actions that are not finite")
         return found
-    found = np.array(rows, np.int64).reshape(len(rows), len(about["choices"]))
-    if (found < 0).any() or (found >= np.array(about["choices"])).any():
+    chosen = np.array(rows, np.int64).reshape(len(rows), len(about["choices"]))
+    if (chosen < 0).any() or (chosen >= np.array(about["choices"])).any():
         raise ValueError("actions that the environment does not have")
-    return found[:, 0] if about["kind"] == "Discrete" else found
+    return chosen[:, 0] if about["kind"] == "Discrete" else chosen

@@ -34,7 +34,11 @@ class Recorder:
         action_space: gymnasium.Space[Any],
         source: str,
     ) -> None:
-        self._about = {"env": env, "env_kwargs": dict(env_kwargs), "view": dict(view)}
+        self._about: dict[str, Any] = {
+            "env": env,
+            "env_kwargs": dict(env_kwargs),
+            "view": dict(view),
+        }
         self._space, self._source = action_space, source
         self._episodes: list[Demonstration] = []
         self._obs: list[Array] = []

@@ -18,6 +18,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
 from rltune.agents.loop import checkpoint
 from rltune.agents.loop.acting import RecurrentActing, exploring_copy
+from rltune.agents.loop.cloning import Cloning
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
@@ -101,8 +102,13 @@ class Agent:
         self.memory: Any = None if acts_only else self.algorithm.make_memory()
         self._normalizers = Normalizers(config, spaces)
         self._collector = Collector(self._envs, self.algorithm, self.memory, self._normalizers)
+        self._cloning: Cloning | None = None
+        if config.cloning > 0 and not acts_only:
+            self._cloning = Cloning(
+                self.algorithm, spaces, self._normalizers, self._seeds.algorithm
+            )
         self._loop = TrainingLoop(
-            self.algorithm, self._collector, self.controls, int(total_timesteps)
+            self.algorithm, self._collector, self.controls, int(total_timesteps), self._cloning
         )
         self.monitor = self._loop.monitor
         self.observations = self._normalizers.observations
@@ -252,6 +258,7 @@ class Agent:
             "memory": self.memory.state_dict() if memory else None,
             **self._normalizers.state_dict(),
             **self._collector.state_dict(),
+            "cloning": self._cloning and self._cloning.state_dict(),
         }
 
     @classmethod
@@ -347,6 +354,8 @@ class Agent:
             if not self.acts_only:
                 starts = int(getattr(self.config, "learning_starts", 0))
                 self._loop.load_experience(state, starts)
+            if self._cloning is not None and state.get("cloning"):
+                self._cloning.load_state_dict(state["cloning"])
 
     def close(self) -> None:
         """Close the environments."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.envs.vector import Finished
+from rltune.agents.loop.cloning import Cloning
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.results import Chunk, Episode
@@ -49,6 +50,7 @@ class TrainingLoop:
         collector: steps the environments and fills the memory
         controls: when to stop early and when to lower the learning rate
         total_timesteps: the env steps at which the training ends
+        cloning: follows each update with what was demonstrated
 
     Attributes:
         monitor: applies the controls
@@ -61,8 +63,9 @@ class TrainingLoop:
         collector: Collector,
         controls: Controls,
         total_timesteps: int,
+        cloning: Cloning | None = None,
     ) -> None:
-        self.algorithm, self.collector = algorithm, collector
+        self.algorithm, self.collector, self.cloning = algorithm, collector, cloning
         self.memory = collector.memory
         self.total_timesteps = total_timesteps
         self.monitor = Monitor(controls)
@@ -142,6 +145,8 @@ class TrainingLoop:
         self.algorithm.learning_rate_factor = self.monitor.learning_rate_factor
         done = min(1.0, progress.env_steps / max(1, self.total_timesteps))
         metrics = self.algorithm.update(self.memory, done)
+        if self.cloning is not None:
+            metrics = {**metrics, **self.cloning.update(progress.env_steps, done)}
         progress.updates += 1
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:

@@ -72,6 +72,11 @@ class DeterministicActor(nn.Module):
         action: Tensor = self.head(self.torso(obs)).tanh()
         return action
 
+    def imitation(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of imitating actions (batch, size), 0-d: their mean squared distance."""
+        distance: Tensor = self(obs) - action
+        return distance.square().mean()
+
 
 class SquashedGaussian(nn.Module):
     """A normal distribution whose samples go through tanh, with a std that the network gives.
@@ -109,6 +114,11 @@ class SquashedGaussian(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Return the greedy actions: (batch, size)."""
         return self._mean(self.head(self.torso(obs))).tanh()
+
+    def imitation(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of imitating actions (batch, size), 0-d: their mean squared distance."""
+        distance: Tensor = self(obs) - action
+        return distance.square().mean()
 
     def _mean(self, output: Tensor) -> Tensor:
         return hardtanh(output, -SDE_MEAN, SDE_MEAN) if self.use_sde else output[:, : self.size]
@@ -197,6 +207,10 @@ class FactoredCategorical(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Return the greedy actions: (batch, choices)."""
         return self.distribution.mode(self.logits(obs))
+
+    def imitation(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of imitating actions (batch, choices), 0-d: how unlikely they are."""
+        return self.distribution.imitation(self.logits(obs), action)
 
     def logits(self, obs: Tensor) -> Tensor:
         """Return the logits of all choices: (batch, values)."""

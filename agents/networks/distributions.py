@@ -55,6 +55,10 @@ class Distribution(ABC):
     def kl(self, params: Tensor, other: Tensor) -> Tensor:
         """Return the Kullback-Leibler divergence KL(params || other) for each row: (batch,)."""
 
+    def imitation(self, params: Tensor, action: Tensor) -> Tensor:
+        """Return the loss of imitating actions (batch, size), 0-d: how unlikely they are."""
+        return -self.evaluate(params, action)[0].mean()
+
 
 def _gumbel(batch: int, n: int, generator: torch.Generator) -> Tensor:
     noise = torch.empty(batch, n, device=generator.device)
@@ -210,6 +214,10 @@ class Gaussian(Distribution):
         distance = (action - mean) * (-log_std).exp()
         log_volume = log_std.sum(-1) + 0.5 * self.size * LOG_2PI
         return -0.5 * distance.square().sum(-1) - log_volume, log_volume + 0.5 * self.size
+
+    def imitation(self, params: Tensor, action: Tensor) -> Tensor:
+        """Return the mean squared distance: a likelihood would take the noise away, too."""
+        return (self.mode(params) - action).square().mean()
 
     def kl(self, params: Tensor, other: Tensor) -> Tensor:
         """Return the Kullback-Leibler divergence from ``other``, summed over the dimensions."""

@@ -64,6 +64,9 @@ _OTHERWISE_OF = {
 }
 # Without a meaning as long as these are off.
 _HANGS_ON = {
+    **dict.fromkeys(
+        ("demonstrations", "cloning_steps", "cloning_batch_size", "cloning_updates"), "cloning"
+    ),
     "sequence_length": "lstm_size",
     "burn_in": "lstm_size",
     "rms_alpha": "optimizer",  # said with it

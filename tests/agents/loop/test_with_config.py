@@ -91,7 +91,7 @@ def test_a_training_goes_on_with_every_hyperparameter_that_can_change(name: str)
 
     same, rate = go_on(config)
     for key, hyperparameter in hyperparameters(type(began.config)).items():
-        if hyperparameter.mutable:
+        if hyperparameter.mutable and key != "cloning":  # see test_cloning.py
             value = another(hyperparameter, config[key])
             changed, new_rate = go_on({**config, key: value})
             assert new_rate == pytest.approx(value if key == "learning_rate" else rate), key

@@ -192,7 +192,7 @@ COMMANDS: dict[str, list[str]] = {
     "replay": ["nothing"], "resume": ["nothing"], "dashboard": ["nothing"],
     "spaces": [], "space": ["check"], "env": ["NoSuchEnv-v0"], "": [], "stop": ["nothing"],
     "fetch": ["file:///nowhere/nothing"], "submit": ["resume", "nothing"], "status": ["nothing"],
-    "logs": ["nothing"], "doctor": [],
+    "logs": ["nothing"], "doctor": [], "demonstrations": ["nothing"],
 }  # fmt: skip
 
 

@@ -1,0 +1,178 @@
+"""Behavioural cloning: every kind of policy learns what was shown, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rltune.agents.config import config_dict
+from rltune.agents.demonstrations.files import write
+from rltune.agents.demonstrations.recorder import Recorder
+from rltune.agents.envs.vector import Envs
+from rltune.agents.errors import UserError
+from rltune.agents.loop.agent import Agent
+
+OFF_POLICY = ("ddpg", "sac", "td3")
+# All but still without cloning, so that what is learned comes from the demonstrations.
+SMALL: dict[str, Any] = {
+    "learning_rate": 1e-7, "cloning": 1e5, "cloning_updates": 32, "cloning_batch_size": 64,
+    "net_arch": [32, 32],
+}  # fmt: skip
+ON = {"n_envs": 2, "n_steps": 16, "normalize_observations": False, "normalize_rewards": False}
+OFF = {"train_freq": 32, "gradient_steps": 1, "learning_starts": 10_000}
+
+
+def expert(env: str) -> Callable[[Any], Any]:
+    """Return the best policy of a toy environment: of one observation, as agents see it."""
+    seen = {"sign": 0}
+
+    def remembered(obs: Any) -> Any:
+        if obs[0] != 0:
+            seen["sign"] = int(obs[0] > 0)
+        return seen["sign"]
+
+    return {
+        "Which": lambda obs: int(obs[0]),
+        "Both": lambda obs: obs.astype(np.int64),
+        "Bits": lambda obs: obs.astype(np.int8),
+        "Aim": lambda obs: obs - 0.5,
+        "Fenced": lambda obs: int(np.flatnonzero(obs[2:])[-1]),
+        "Picture": lambda obs: int(obs.mean() > 100),
+        "Remember": remembered,
+    }[env]
+
+
+def demonstrate(env: str, file: Path, episodes: int = 30) -> str:
+    act, name = expert(env), f"toy_envs:{env}"
+    envs = Envs(name, 1, seed=7, training=False, autoreset=False)
+    recorder = Recorder(name, {}, {}, envs.single_action_space, "an expert")
+    for _ in range(episodes):
+        obs = envs.reset()
+        recorder.begin(obs[0])
+        while True:
+            action = np.array([act(obs[0])])
+            step = envs.step(action)
+            recorder.step(
+                action[0], step.reward[0], step.next_obs[0], step.terminated[0], step.truncated[0]
+            )
+            if step.episodes:
+                break
+            obs = step.obs
+    envs.close()
+    write(recorder.demonstrations, file, "--record")
+    return str(file)
+
+
+def make(agent: str, env: str, file: str, **config: Any) -> Agent:
+    base = OFF if agent in OFF_POLICY else ON
+    if agent == "acer":
+        base = {**base, "replay_ratio": 0}
+    values = {**SMALL, **base, "demonstrations": file, **config}
+    return Agent(agent, f"toy_envs:{env}", values, total_timesteps=640)
+
+
+@pytest.mark.parametrize(
+    ("agent", "env", "config"),
+    [
+        ("ppo", "Which", {}),
+        ("ppo", "Which", {"normalize_observations": True}),
+        ("ppo", "Both", {}),
+        ("ppo", "Bits", {}),
+        ("ppo", "Aim", {}),
+        ("ppo", "Fenced", {}),
+        ("ppo", "Picture", {"encoder": "small_cnn", "cloning": 1e4, "cloning_updates": 4}),
+        ("ppo", "Remember", {"lstm_size": 16}),
+        ("a2c", "Which", {}),
+        ("a2c", "Remember", {"lstm_size": 16}),
+        ("trpo", "Which", {}),
+        ("acer", "Which", {}),
+        ("sac", "Aim", {}),
+        ("sac", "Both", {}),
+        ("sac", "Fenced", {}),
+        ("sac", "Remember", {"lstm_size": 16}),
+        ("td3", "Aim", {}),
+        ("ddpg", "Aim", {}),
+    ],
+)
+def test_a_policy_learns_what_was_demonstrated(
+    agent: str, env: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    trained = make(agent, env, demonstrate(env, tmp_path / "demos.parquet"), **config)
+    best = 1.0 if env == "Remember" else 8.0
+    assert trained.evaluate(40).mean < 0.9 * best
+    chunk = trained.learn(640)
+    losses = chunk.values["cloning_loss"]
+    assert losses[-1] < losses[0]
+    assert trained.evaluate(40).mean > (0.9 if env == "Aim" else 0.99) * best
+
+
+def test_cloning_fades_away(tmp_path: Path) -> None:
+    file = demonstrate("Which", tmp_path / "demos.parquet")
+    trained = make("ppo", "Which", file, cloning_steps=320)
+    chunk = trained.learn(640)
+    assert len(chunk.values["cloning_loss"]) == 9  # of 20 updates, those before the 320th step
+    assert len(chunk.values["loss"]) == 20
+
+
+@pytest.mark.parametrize("engine", ["torch", "numpy"])
+def test_a_resumed_training_is_bit_equal(engine: str, tmp_path: Path) -> None:
+    file = demonstrate("Which", tmp_path / "demos.parquet")
+    values = {**ON, "demonstrations": file, "cloning": 1.0, "net_arch": [16], "learning_rate": 1e-3}
+
+    def training() -> Agent:
+        return Agent("ppo", "toy_envs:Which", values, total_timesteps=640, engine=engine)
+
+    whole = training()
+    whole.learn(640)
+    first = training()
+    first.learn(320)
+    first.save(tmp_path / "half.pt")
+    second = Agent.load(tmp_path / "half.pt")
+    second.learn(640)
+    for name, weights in whole.algorithm.nets.state_dict().items():
+        assert torch.equal(weights, second.algorithm.nets.state_dict()[name]), name
+
+
+def test_a_population_may_change_the_strength(tmp_path: Path) -> None:
+    file = demonstrate("Which", tmp_path / "demos.parquet")
+    trained = make("ppo", "Which", file, cloning=0.0)
+    trained.learn(64)
+    trained = trained.with_config({**config_dict(trained.config), "cloning": 1e5})
+    chunk = trained.learn(640)
+    assert trained.evaluate(40).mean > 7.9
+    assert chunk.values["cloning_loss"][-1] < 0.1
+    trained = trained.with_config({**config_dict(trained.config), "cloning": 0.0})
+    trained.total_timesteps = 1000
+    assert "cloning_loss" not in trained.learn(1000).values
+
+
+def test_without_cloning_nothing_changes(tmp_path: Path) -> None:
+    file = demonstrate("Which", tmp_path / "demos.parquet")
+    plain, given = (
+        Agent("ppo", "toy_envs:Which", {**ON, **more}, total_timesteps=320)
+        for more in ({}, {"demonstrations": file, "cloning": 0.0})
+    )
+    plain.learn(320)
+    given.learn(320)
+    for name, weights in plain.algorithm.nets.state_dict().items():
+        assert torch.equal(weights, given.algorithm.nets.state_dict()[name]), name
+
+
+def test_mistakes_are_said_in_a_sentence(tmp_path: Path) -> None:
+    file = demonstrate("Which", tmp_path / "demos.parquet")
+    with pytest.raises(UserError, match="DQN has no policy that could imitate demonstrations"):
+        Agent("dqn", "toy_envs:Which", {"demonstrations": file, "cloning": 1}, total_timesteps=9)
+    with pytest.raises(UserError, match="cloning needs demonstrations; name a file"):
+        Agent("ppo", "toy_envs:Which", {"cloning": 1}, total_timesteps=9)
+    with pytest.raises(UserError, match=r"there is no file .*nowhere"):
+        make("ppo", "Which", str(tmp_path / "nowhere"))
+    with pytest.raises(
+        UserError, match=r"observations of toy_envs:Which have the shape \(2,\), but"
+    ):
+        make("ppo", "Remember", file, frame_stack=2)
+    with pytest.raises(UserError, match=r"actions of toy_envs:Which are .*Discrete.*, but here"):
+        make("ppo", "Both", file)
