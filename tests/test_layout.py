@@ -21,7 +21,9 @@ HEAVY_ITSELF = {
     "rltune.exporting.to_sb3": "torch",
     "rltune.tracking.to_tensorboard": "torch",
     "rltune.training.env_facts": "torch",
+    "rltune.training.minari_data": "torch",
     "rltune.training.policy": "torch",
+    "rltune.training.views": "torch",
 }
 HEAVY = {"torch", "plotly", "matplotlib", "sklearn"}
 # The floors above `backends`, but for `reporting`, which draws.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rltune.cli.flags import reject_extra
 
 HELP = """\
 Show what a file of demonstrations holds: where it comes from, its episodes and their returns.
+A data set of Minari is minari:NAME.
 
   rltune play runs/my-training --episodes 10 --record demos.parquet
   rltune demonstrations demos.parquet
+  rltune demonstrations minari:D4RL/pen/expert-v2 --to demos.parquet
+  rltune demonstrations demos.parquet --to minari:me/cartpole-v0
 """
 
 
@@ -26,20 +28,28 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(main=main)
-    parser.add_argument("file", metavar="FILE", type=Path, help="as rltune play --record writes it")
+    parser.add_argument(
+        "file", metavar="FILE", help="as rltune play --record writes it, or minari:NAME"
+    )
+    parser.add_argument("--to", metavar="FILE", help="write them there: a file, or minari:NAME")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Print the facts of the file."""
     reject_extra(args, extra)
-    from rltune.training.demonstrations import facts, lines
+    from rltune.training.demonstrations import convert, facts, found_in, lines
 
-    found = facts(args.file)
+    found = found_in(args.file)
+    shown = facts(found, args.file)
     if args.json:
         import json
 
-        print(json.dumps(found, indent=1))
+        print(json.dumps(shown, indent=1))
     else:
-        print("\n".join(lines(found)))
+        print("\n".join(lines(shown)))
+    if args.to is not None:
+        convert(found, args.to)
+        if not args.json:
+            print(f"\nwritten: {args.to}")
     return 0

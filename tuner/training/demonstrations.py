@@ -7,21 +7,43 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
-from rltune.agents.demonstrations.files import read
+from rltune.agents.demonstrations.episodes import Demonstrations
+from rltune.agents.demonstrations.files import read, write
 from rltune.common.formats import count, plural, score
 
 MOST_SHOWN = 20  # episodes that are listed one by one
 
 
-def facts(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the contents of a file without the steps.
+def found_in(source: str | os.PathLike[str]) -> Demonstrations:
+    """Return the demonstrations of a file, or of a data set as "minari:NAME".
 
     Raises:
-        UserError: there is no such file, or it has no demonstrations.
+        UserError: there is no such file or data set, or it has no demonstrations.
     """
-    found = read(file)
+    from rltune.training.minari_data import PREFIX, from_minari
+
+    name = os.fspath(source)
+    return from_minari(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else read(name)
+
+
+def convert(found: Demonstrations, target: str) -> None:
+    """Write demonstrations to a file, or into a new data set as "minari:NAME".
+
+    Raises:
+        UserError: it can't be written, or there is one of this name.
+    """
+    from rltune.training.minari_data import PREFIX, to_minari
+
+    if target.startswith(PREFIX):
+        to_minari(found, target.removeprefix(PREFIX))
+    else:
+        write(found, target, "--to")
+
+
+def facts(found: Demonstrations, source: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the contents of ``source`` without the steps."""
     return {
-        "file": os.fspath(file),
+        "file": os.fspath(source),
         "env": found.env,
         "env_kwargs": dict(found.env_kwargs),
         "source": found.source,

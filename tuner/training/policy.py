@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import ArrayLike, NDArray
-from rltune.agents.envs.make import Env, as_made, as_shown, is_atari
+from rltune.agents.envs.make import Env, as_made, is_atari
 from rltune.agents.envs.masks import KEY
 from rltune.agents.envs.suite import environments, is_suite
 from rltune.agents.envs.vector import ActionEncoder
@@ -19,6 +18,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.spaces import InputParts, as_model_input
 from rltune.backends.checkpoints import find_checkpoint, load_agent
+from rltune.training.views import View
 
 if TYPE_CHECKING:
     from rltune.backends.base import SingleTrainer
@@ -84,7 +84,7 @@ class Policy:
         )
         self._encoder = ActionEncoder(self.action_space)
         self._acting = RecurrentActing(cast(Any, agent.algorithm))
-        self._views: list[_View] = [self._view()]
+        self._views: list[View] = [self._view()]
         stacks = agent.view.get("frame_stack", 0) > 1 or is_atari(agent.env)
         self._remembers = bool(self._acting.algorithm.state_size) or stacks
         self._n: int | None = None  # of the last call
@@ -194,8 +194,8 @@ class Policy:
         ]
         return np.stack(seen).astype(dtype, copy=False)
 
-    def _view(self) -> _View:
-        return _View(
+    def _view(self) -> View:
+        return View(
             self.env, self.observation_space, self.action_space, bool(self._n_mask), self.agent.view
         )
 
@@ -209,46 +209,6 @@ class Policy:
             f"<policy of {agent.algorithm_spec} on {self.env}, "
             f"{agent.env_steps:,} env steps, {self.path}>"
         )
-
-
-class _View:
-    """Shows single observations as `rltune.agents.envs.make` shows those of an environment."""
-
-    def __init__(
-        self,
-        env: str,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        is_masked: bool,
-        view: Mapping[str, Any],
-    ) -> None:
-        self._given = _Given(observation_space, action_space)
-        self._shown = as_shown(env, self._given, is_masked, **view)
-        self.is_bare = self._shown is self._given
-
-    def show(self, obs: Any, starts: bool, mask: Any) -> Array:
-        """Return it as agents see it; where an episode ``starts``, without those before."""
-        self._given.now = obs, ({} if mask is None else {KEY: mask})
-        shown: Array = self._shown.reset()[0] if starts else self._shown.step(None)[0]
-        return np.asarray(shown)
-
-
-class _Given(gymnasium.Env[Any, Any]):
-    """An environment whose observations are given from outside, for the wrappers around it."""
-
-    def __init__(
-        self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> None:
-        self.observation_space = observation_space
-        self.action_space = action_space
-        self.now: tuple[Any, dict[str, Any]] = None, {}
-
-    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
-        return self.now
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, info = self.now
-        return obs, 0.0, False, False, info
 
 
 def _count(space: gymnasium.Space[Any], obs: Any, env: str) -> int | None:
