@@ -21,6 +21,7 @@ HEAVY_ITSELF = {
     "rltune.exporting.to_sb3": "torch",
     "rltune.tracking.to_tensorboard": "torch",
     "rltune.training.env_facts": "torch",
+    "rltune.training.keyboard": "torch",
     "rltune.training.minari_data": "torch",
     "rltune.training.policy": "torch",
     "rltune.training.views": "torch",

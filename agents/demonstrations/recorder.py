@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -13,6 +15,29 @@ from rltune.agents.demonstrations.episodes import (
     Demonstrations,
     describe_actions,
 )
+from rltune.agents.demonstrations.files import write
+from rltune.agents.errors import UserError
+
+
+@contextmanager
+def recording(recorder: Recorder, file: str | os.PathLike[str], flag: str) -> Iterator[Recorder]:
+    """Give the recorder, and write the episodes that have ended, also where the block fails.
+
+    Args:
+        recorder: of the episodes
+        file: what the user named
+        flag: where they named it
+
+    Raises:
+        UserError: it can't be a file, or can't be written.
+    """
+    if os.path.isdir(file):
+        raise UserError(f"{flag} {file}: it is a folder; name a file, such as demos.parquet")
+    try:
+        yield recorder
+    finally:
+        if (found := recorder.demonstrations).episodes:
+            write(found, file, flag)
 
 
 class Recorder:

@@ -13,8 +13,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from rltune.agents.demonstrations.files import write
-from rltune.agents.demonstrations.recorder import Recorder
+from rltune.agents.demonstrations.recorder import Recorder, recording
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError, storage_error
 from rltune.agents.loop.acting import RecurrentActing
@@ -62,7 +61,7 @@ def play(
     """
     started = time.perf_counter()
     draws = window or video is not None or frames is not None
-    _check(window, video, frames, record)
+    _check(window, video, frames)
     returns, lengths = [], []
     with ExitStack() as stack:
         if draws:
@@ -81,7 +80,9 @@ def play(
         stack.callback(envs.close)
         recorder = None
         if record is not None:
-            recorder = stack.enter_context(_recording(agent, envs, record))
+            space, source = envs.single_action_space, f"{agent.algorithm_spec}, greedy"
+            recorder = Recorder(agent.env, agent.env_kwargs, agent.view, space, source)
+            stack.enter_context(recording(recorder, record, "--record"))
         pace = delay if delay is not None else 1.0 / envs.steps_per_second
         sinks: list[Sink] = []
         if video is not None:
@@ -96,21 +97,7 @@ def play(
     return Evaluation(returns, lengths, time.perf_counter() - started)
 
 
-@contextmanager
-def _recording(agent: Agent, envs: Envs, file: str | Path) -> Iterator[Recorder]:
-    """Give a recorder, and write the episodes that have ended, also where the block fails."""
-    space, source = envs.single_action_space, f"{agent.algorithm_spec}, greedy"
-    recorder = Recorder(agent.env, agent.env_kwargs, agent.view, space, source)
-    try:
-        yield recorder
-    finally:
-        if (found := recorder.demonstrations).episodes:
-            write(found, file, "--record")
-
-
-def _check(
-    window: bool, video: str | Path | None, frames: str | Path | None, record: str | Path | None
-) -> None:
+def _check(window: bool, video: str | Path | None, frames: str | Path | None) -> None:
     if not window:
         if not has_display():
             for variable, value in WITHOUT_DISPLAY.items():
@@ -121,8 +108,6 @@ def _check(
         raise UserError(
             "there is no display for a window; record instead: --video play.mp4 or --frames DIR"
         )
-    if record is not None and Path(record).is_dir():
-        raise UserError(f"--record {record}: it is a folder; name a file, such as demos.parquet")
     if video is not None and Path(video).suffix.lower() not in VIDEO_FORMATS:
         raise UserError(f"video {video}: the name must end in .mp4 or .gif")
 

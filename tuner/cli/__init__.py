@@ -20,8 +20,9 @@ from rltune.common.version import __version__
 
 # Modules; some hold several commands.
 COMMANDS = (
-    "run", "plan", "train", "play", "demonstrations", "show", "report", "compare", "dashboard",
-    "importances", "export", "replay", "env", "space", "jobs", "fetch", "stop", "doctor",
+    "run", "plan", "train", "play", "record", "demonstrations", "show", "report", "compare",
+    "dashboard", "importances", "export", "replay", "env", "space", "jobs", "fetch", "stop",
+    "doctor",
 )  # fmt: skip
 TRACEBACK = "--traceback"
 # They only read a run directory, which may be damaged, or come from a stranger.
