@@ -30,16 +30,17 @@ import yaml
 from portfolios import judge, record
 from portfolios.choose import choose, scores
 from portfolios.suites import SUITES, suite
+from scipy.stats import wilcoxon
 
+AFTER, BETWEEN = ("default", "start", "portfolio"), ("start", "portfolio", "default")
 VARIANTS = {
-    "with": judge.Variant(),
-    "4": judge.Variant(size=4),
-    "8, one first": judge.Variant(leading=1),
-    "8, two first": judge.Variant(leading=2),
-    "8, all first": judge.Variant(leading=8),
-    "4, all first": judge.Variant(size=4, leading=4),
-    "8, by gain alone": judge.Variant(per_cost=False),
-    "8, by gain alone, all first": judge.Variant(per_cost=False, leading=8),
+    "first": judge.Variant(),
+    "first, then known-good": judge.Variant(order=("portfolio", "start", "default")),
+    "behind known-good": judge.Variant(order=BETWEEN),
+    "last": judge.Variant(order=AFTER),
+    "4, first": judge.Variant(size=4),
+    "4, last": judge.Variant(size=4, order=AFTER),
+    "by gain alone, first": judge.Variant(per_cost=False),
 }
 
 
@@ -62,7 +63,10 @@ def main() -> None:
 
 
 def judged(agent: str) -> None:
-    """Print what portfolios of the other environments gain on each, and what variants gain."""
+    """Print what portfolios of the other environments gain on each, and what variants gain.
+
+    p is that of Wilcoxon's test on the areas of all environments, with and without.
+    """
     found = judge.compare(agent, VARIANTS)
     names = (judge.WITHOUT, *VARIANTS)
     columns = [f"{what}: {name}" for what in judge.Outcome._fields for name in names[:2]]
@@ -74,16 +78,20 @@ def judged(agent: str) -> None:
             for name in names[:2]
         ]
         print(f"| {env} | {' | '.join(cells)} |")
-    print(f"\n| {agent}, all environments | {' | '.join(judge.Outcome._fields)} | sooner on |")
-    print("|---" * 5 + "|")
+    plain = [by_name[judge.WITHOUT] for by_name in found.values()]
+    print(f"\n| {agent}, all environments | {' | '.join(judge.Outcome._fields)} | sooner on | p |")
+    print("|---" * 6 + "|")
     for name in names:
         sides = [by_name[name] for by_name in found.values()]
+        gains = [side.area - other.area for side, other in zip(sides, plain, strict=True)]
+        p = f"{wilcoxon(gains).pvalue:.3f}" if any(gains) else ""
         seconds = median(side.seconds for side in sides)
         area, best = (fmean(getattr(side, what) for side in sides) for what in ("area", "best"))
         sooner = sum(
             by_name[name].seconds < by_name[names[0]].seconds for by_name in found.values()
         )
-        print(f"| {name} | {seconds:.2f} | {area:.3f} | {best:.3f} | {sooner} of {len(found)} |")
+        print(f"| {name} | {seconds:.2f} | {area:.3f} | {best:.3f} | {sooner} of {len(found)} "
+              f"| {p} |")  # fmt: skip
 
 
 def chosen(agent: str) -> str:
@@ -91,13 +99,13 @@ def chosen(agent: str) -> str:
     known, costs = scores(record.file_of(agent))
     candidates = {candidate["name"]: candidate for candidate in record.candidates(agent)}
     origins = {name: candidate["of"] for name, candidate in candidates.items()}
-    lines = ["portfolio:"]
+    lines = ["portfolio:                        # scripts/study_portfolios.py has learned it"]
     for name in choose(known, costs, origins):
         values = yaml.safe_dump(
-            candidates[name]["config"], sort_keys=False, default_flow_style=None
+            candidates[name]["config"], sort_keys=False, default_flow_style=None, width=96
         )
         first, *rest = values.splitlines()
-        lines += [f"  - {first}".ljust(34) + f"# {name}", *(f"    {line}" for line in rest)]
+        lines += [f"  # {name}", f"  - {first}", *(f"    {line}" for line in rest)]
     return "\n".join(lines)
 
 

@@ -112,7 +112,8 @@ def test_the_portfolio_of_the_others_is_judged_on_the_environment_left_out(
             rows.append({**row, "returns": [10.0 if name == "search c 0" else 0.0] * 9})
     file = portfolios.record.file_of("ppo")
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    variants = {"first": portfolios.judge.Variant(leading=8), "after": portfolios.judge.Variant()}
+    variant = portfolios.judge.Variant
+    variants = {"first": variant(), "after": variant(order=("default", "start", "portfolio"))}
     found = portfolios.judge.compare("ppo", variants)
     assert found["c"]["first"] == found["c"][portfolios.judge.WITHOUT]  # it had the good one itself
     for by_name in (found["a"], found["b"]):

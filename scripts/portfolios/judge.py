@@ -36,12 +36,12 @@ class Variant(NamedTuple):
     Attributes:
         size: members at most
         per_cost: see `choose`
-        leading: members that come before the defaults and the known-good settings
+        order: of its members, the agent's defaults and the known-good settings
     """
 
     size: int = SIZE
     per_cost: bool = True
-    leading: int = 0
+    order: tuple[str, ...] = ("portfolio", "default", "start")
 
 
 WITHOUT = "without"
@@ -121,19 +121,19 @@ def compare(agent: str, variants: Mapping[str, Variant]) -> dict[str, dict[str, 
         env = row["env"]
         if env not in known or env in found:  # of several samplers, the first
             continue
-        starts = [_trial(t) for t in row["trials"] if t["origin"] != "sampler"]
-        others = [_trial(t) for t in row["trials"] if t["origin"] == "sampler"]
-        plain = replay([*starts, *others])
+        parts: dict[str, list[Trial]] = {"default": [], "start": [], "sampler": []}
+        for trial in row["trials"]:
+            parts[trial["origin"].partition(":")[0]].append(_trial(trial))
+        others = parts.pop("sampler")
+        plain = replay([*parts["default"], *parts["start"], *others])
         values = sorted(value for _, value in plain if math.isfinite(value))
         low, high, length = values[len(values) // 10], values[-1], max(at for at, _ in plain)
         found[env] = {WITHOUT: outcome(plain, low, high, length)}
-        for name, (size, per_cost, leading) in variants.items():
+        for name, (size, per_cost, order) in variants.items():
             chosen = choose(known, costs, origins, without=env, size=size, per_cost=per_cost)
-            members = [curves[member, env] for member in chosen]
-            ahead, behind = members[:leading], members[leading:]
-            found[env][name] = outcome(
-                replay([*ahead, *starts, *behind, *others]), low, high, length
-            )
+            parts["portfolio"] = [curves[member, env] for member in chosen]
+            first = [trial for part in order for trial in parts[part]]
+            found[env][name] = outcome(replay([*first, *others]), low, high, length)
     return found
 
 

@@ -118,14 +118,14 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
     import numpy as np
     from rltune.agents.envs.suite import environments
     from rltune.backends.registry import check_fit, config_class
-    from rltune.search.request import full_config, starts
+    from rltune.search.request import defaults_among, full_config, starts
     from rltune.search.space_choice import choose_space
     from rltune.space.surroundings import split
 
     found = config_class(agent)
     choice = choose_space(agent, env, file, found, {})
     if choice.env:
-        default, *_ = starts(choice.space, choice.env, found)
+        default = defaults_among(starts(choice.space, choice.env, found))
         drawn = choice.space.resolve(choice.space.sample(np.random.default_rng(0)))
         for config in (default.config, full_config(found, drawn)):
             parts = split(config, {}, choice.space.budget or 1)

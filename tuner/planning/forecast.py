@@ -25,6 +25,7 @@ from rltune.samplers.cost_model import CostModel
 from rltune.schedulers.base import NoScheduler
 from rltune.schedulers.registry import is_population, make_scheduler, rungs_of
 from rltune.schedulers.resource import Resource
+from rltune.study.records import is_reference
 
 if TYPE_CHECKING:
     from rltune.runs.search_spec import SearchSpec
@@ -159,7 +160,8 @@ def forecast(
     wall, wall_error = _predicted(space, spec, measured, drawn, lambda cost: cost.wall)
     cpu, cpu_error = _predicted(space, spec, measured, drawn, lambda cost: cost.cpu)
     own = [priced.measured for priced in measured[: len(starts)]]
-    plays = _Plays(spec, own, np.stack([wall, cpu], axis=2), slots, meter.start_up)
+    compared = [i for i, start in enumerate(starts) if is_reference(start.origin)]
+    plays = _Plays(spec, own, compared, np.stack([wall, cpu], axis=2), slots, meter.start_up)
     trials = spec.trials or plays.trials_that_fit()
     steps, walls, cpus, runs = plays.play_often(trials)
     # What is not known of evaluations, and of prices that were predicted and not measured.
@@ -276,6 +278,7 @@ class _Plays:
     Args:
         spec: the search
         own: of the starts
+        compared: the starts that are in the tournament whatever their score
         prices: (wall, cpu) seconds until each evaluation, of n configurations of the space:
             (n, evaluations, 2)
         slots: trials at once
@@ -286,6 +289,7 @@ class _Plays:
         self,
         spec: SearchSpec,
         own: Sequence[Measurement],
+        compared: Sequence[int],
         prices: NDArray[np.float64],
         slots: int,
         start_up: MeasuredCost,
@@ -293,6 +297,7 @@ class _Plays:
         self.spec = spec
         costs = [[start.until(point) for point in spec.evaluate_at] for start in own]
         self.own = np.array([[(cost.wall, cost.cpu) for cost in row] for row in costs])
+        self.compared = compared
         self.prices = prices
         self.slots = slots
         self.start_up = start_up
@@ -341,7 +346,7 @@ class _Plays:
             else:
                 scores[trial] = score
         costs = full[np.arange(trials), last] * n_seeds[last, None]
-        finalists = self._finalists(scores, n_starts)
+        finalists = self._finalists(scores)
         tests = np.repeat(full[finalists, -1], spec.test_seeds, axis=0)
         wall = self.start_up.wall + RAY_SECONDS
         wall += _makespan(costs[:, 0], self.slots) + _makespan(tests[:, 0], self.slots)
@@ -349,11 +354,11 @@ class _Plays:
         steps = float((points * n_seeds)[last].sum()) + len(tests) * spec.budget
         return steps, wall, cpu, len(tests)
 
-    def _finalists(self, scores: NDArray[np.float64], n_starts: int) -> list[int]:
+    def _finalists(self, scores: NDArray[np.float64]) -> list[int]:
         if not self.spec.tournament:
             return []
         best = [int(t) for t in np.argsort(-scores)[: self.spec.finalists] if scores[t] > -np.inf]
-        return sorted({*range(n_starts), *best})
+        return sorted({*(trial for trial in self.compared if trial < len(scores)), *best})
 
 
 def _makespan(seconds: Sequence[float] | NDArray[np.float64], slots: int) -> float:

@@ -26,7 +26,7 @@ FAR = 40  # others
 SPREAD = 0.15  # standard deviation of those that are near, of the range on its internal scale
 # As if it had foretold so many pairs of trials rightly, and so many wrongly: a user knows
 # something, or would not say it.
-BELIEF = (6.0, 1.0)
+BELIEF = (4.0, 1.0)
 
 
 def prior_of(space: Space) -> Earlier | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.envs.suite import environments
 from rltune.agents.envs.waiting import Watch, on_stderr
 from rltune.agents.errors import UserError, unknown
-from rltune.search.request import full_config
+from rltune.search.request import defaults_among, full_config
 from rltune.space import surroundings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(
 ) -> None:
     """Find the mistakes that would otherwise show up only in a worker.
 
-    The first of the starts and a random configuration of the space are tried.
+    The agent's defaults and a random configuration of the space are tried.
 
     Raises:
         UserError: the first mistake.
@@ -57,10 +57,12 @@ def check(
     from rltune.cluster.address import is_elsewhere
     from rltune.samplers.proposer import Proposer
     from rltune.schedulers.registry import rungs_of, scheduler_class
+    from rltune.study.records import is_reference
 
     here = not is_elsewhere(spec.address)
     drawn = space.resolve(space.sample(np.random.default_rng(spec.seed)))
-    _check_training(spec, [starts[0].config, full_config(config_class, drawn)], here)
+    default = defaults_among(starts).config
+    _check_training(spec, [default, full_config(config_class, drawn)], here)
     check_goals(spec)
     others = [goal.direction for goal in spec.goals[1:]]
     options = spec.sampler_options
@@ -68,7 +70,8 @@ def check(
     spec.seed_plan(rungs_of(spec))
     if here:  # else the cluster says what it has
         _check_machine(spec)
-    scheduler_class(spec.scheduler).check(spec, space, config_class, len(starts))
+    compared = sum(is_reference(start.origin) for start in starts)
+    scheduler_class(spec.scheduler).check(spec, space, config_class, compared)
 
 
 def _check_training(spec: SearchSpec, configs: Sequence[Mapping[str, Any]], here: bool) -> None:

@@ -17,30 +17,39 @@ from rltune.planning.evaluations import SHARE, affordable, explained, longest_ep
 from rltune.runs.directory import find_run
 from rltune.runs.search_options import DEFAULT_TRIALS, SearchOptions
 from rltune.space import surroundings
-from rltune.space.reader import STARTS
 from rltune.space.space import Space
 
 if TYPE_CHECKING:
     from rltune.search.space_choice import Choice
+    from rltune.study.records import StartConfig
 
+DEFAULTS = "default"
 PORTFOLIO_SHARE = 1 / 3  # of the trials, at most
 
 
-def starts(space: Space, env: str, config_class: type[Any]) -> list[Any]:
-    """Return the first trials: the agent's defaults, the known-good settings, the portfolio.
+def starts(space: Space, env: str, config_class: type[Any]) -> list[StartConfig]:
+    """Return the first trials: the portfolio, the agent's defaults, the known-good settings.
 
-    In the defaults, fixed values take the place of the agent's, and derived values follow them.
+    The portfolio brings a good trial soonest: it is chosen for what it gains for its cost. In the
+    defaults, fixed values take the place of the agent's, and derived values follow them.
     """
     from rltune.study.records import StartConfig
 
     around = surroundings.defaults(space, env)
-    known = [("default", space.resolve(around))]
-    known += [
-        (f"{part}:{i}", space.resolve({**around, **start.values}))
-        for part in STARTS
-        for i, start in enumerate(space.starts_for(env, part))
-    ]
+    portfolio, known_good = (
+        [
+            (f"{part}:{i}", space.resolve({**around, **start.values}))
+            for i, start in enumerate(space.starts_for(env, part))
+        ]
+        for part in ("portfolio", "start")
+    )
+    known = [*portfolio, (DEFAULTS, space.resolve(around)), *known_good]
     return [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
+
+
+def defaults_among(starts: Sequence[StartConfig]) -> StartConfig:
+    """Return the start with the agent's defaults."""
+    return next(start for start in starts if start.origin == DEFAULTS)
 
 
 def with_portfolio(space: Space, env: str, trials: int | None, wanted: bool) -> Space:

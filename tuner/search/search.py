@@ -27,6 +27,7 @@ from rltune.search.assembly import drive, joined
 from rltune.search.checks import check
 from rltune.search.request import (
     check_paths,
+    defaults_among,
     env_and_budget,
     full_config,
     number_of_trials,
@@ -142,7 +143,7 @@ class Search:
         self.storage_path, self.storage_uri = split_storage(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)
         self.path = run_path(self.storage_path, self.name)
-        default = self.starts[0].config
+        default = defaults_among(self.starts).config
         self.earlier, self.taken = read_earlier(self.spec.warm_start, self.space, default)
 
     def run(self) -> SearchResult:

@@ -40,6 +40,7 @@ from rltune.study.records import (
     Proposal,
     StartConfig,
     TrialRecord,
+    is_reference,
     quality,
 )
 from rltune.study.stored_parameters import StoredParameters
@@ -354,7 +355,7 @@ class SearchStudy:
         if self._database.study.user_attrs.get("ready"):
             return
         origins: dict[str, list[str]] = {}
-        for start in starts:
+        for start in sorted(starts, key=lambda start: not is_reference(start.origin)):
             origins.setdefault(config_hash(start.config), []).append(start.origin)
         known = {trial.user_attrs["hash"] for trial in self._database.trials}
         for start in starts:
@@ -371,7 +372,7 @@ class SearchStudy:
                     user_attrs={
                         "configuration": start.config,
                         "hash": hash_,
-                        "origin": start.origin,
+                        "origin": origins[hash_][0],
                         "also": origins[hash_][1:],
                     },
                 )

@@ -106,7 +106,7 @@ def test_the_played_searches_count_what_is_stopped_and_tested() -> None:
         prices = np.tile(row[None, :, None], (50, 1, 2))
         step = MeasuredCost(0.01, 0.01)
         own = Measurement(900, 0, step, step, MeasuredCost(), MeasuredCost(), 0, 900, True)
-        plays = _Plays(spec, [own], prices, 1, MeasuredCost())
+        plays = _Plays(spec, [own], [0], prices, 1, MeasuredCost())
         return plays.play(spec.trials or 1, np.random.default_rng(0))
 
     steps, wall, cpu, runs = play(scheduler="none", finalists=2, test_seeds=3)

@@ -29,23 +29,43 @@ def tried(search: rltune.Search) -> list[tuple[str, float]]:
     return [(start.origin, start.config["quality"]) for start in search.starts]
 
 
-def test_a_search_begins_with_the_portfolio_after_the_known_good_settings(toy: None) -> None:
-    expected = [("default", 0.5), ("start:0", 0.4)]
-    expected += [(f"portfolio:{i}", member["quality"]) for i, member in enumerate(MEMBERS)]
-    assert tried(make()) == expected
-    assert tried(make(trials=None, time_limit=60)) == expected
-    assert tried(make(portfolio=False)) == expected[:2]
+COMPARED = [("default", 0.5), ("start:0", 0.4)]
+
+
+def test_a_search_begins_with_the_portfolio(toy: None) -> None:
+    members = [(f"portfolio:{i}", member["quality"]) for i, member in enumerate(MEMBERS)]
+    assert tried(make()) == [*members, *COMPARED]
+    assert tried(make(trials=None, time_limit=60)) == [*members, *COMPARED]
+    assert tried(make(portfolio=False)) == COMPARED
+
+
+def test_a_member_that_is_known_to_be_good_here_stays_a_point_of_comparison(
+    tmp_path: Path, toy: None
+) -> None:
+    space = {**SPACE, "portfolio": [{"quality": 0.4}, {"quality": 0.9}]}
+    found = search(tmp_path, space, trials=6, finalists=1, test_seeds=2, concurrency=1)
+    trials = found.trials()
+    assert trials["config.quality"].tolist()[:3] == [0.4, 0.9, 0.5]  # each once
+    assert trials["origin"].tolist()[:3] == ["start:0", "portfolio:1", "default"]
+    assert 0 in found.history().query("role == 'test'")["trial"].unique()
+
+
+def test_a_population_may_change_the_portfolio(toy: None) -> None:
+    assert len(make(scheduler="pbt", trials=5).starts) == 3
+    with pytest.raises(UserError, match="the defaults and 1 known-good settings belong to it"):
+        make(scheduler="pbt", trials=3)
 
 
 def test_a_third_of_the_trials_is_for_the_portfolio(toy: None) -> None:
-    assert [origin for origin, _ in tried(make(trials=7))][2:] == ["portfolio:0", "portfolio:1"]
+    assert [origin for origin, _ in tried(make(trials=7))][:2] == ["portfolio:0", "portfolio:1"]
     assert len(tried(make(trials=2))) == 2
     assert len(make(trials=7).space.starts) == 3  # a resumed search has the same ones
 
 
 def test_a_member_may_be_for_some_environments(toy: None) -> None:
     members = [{"quality": 0.9, "env": "toy:SteepEnv"}, {"quality": 0.8, "env": ["toy:ToyEnv"]}]
-    assert tried(make(space={**SPACE, "portfolio": members}))[2:] == [("portfolio:0", 0.8)]
+    found = tried(make(space={**SPACE, "portfolio": members}))
+    assert found == [("portfolio:0", 0.8), *COMPARED]
 
 
 def test_what_is_fixed_holds_for_the_portfolio_too() -> None:
