@@ -29,7 +29,7 @@ HEAVY_ITSELF = {
 HEAVY = {"torch", "plotly", "matplotlib", "sklearn"}
 # The floors above `backends`, but for `reporting`, which draws.
 ABOVE_BACKENDS = (
-    *("cli", "search", "comparing", "exporting", "training", "screen"),
+    *("cli", "search", "comparing", "exporting", "importing", "training", "screen"),
     *("analysis", "planning", "installation", "answer", "tracking", "execution", "schedulers"),
 )
 EACH = """

@@ -1,0 +1,1 @@
+"""Imports: other libraries' training configurations in rltune's words."""
