@@ -281,9 +281,9 @@ def _run(
         room = Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency))
         parts.progress.slots = room.slots()
         driver = Driver(parts, requests, between_writes=tick)
-        for start in first:
+        for number, start in enumerate(first):
             if reason := learns_nothing(start.config, spec.env, spec.budget):
-                view.message(f"{label(0, [start.origin])}: {reason}")
+                view.message(f"{label(number, [start.origin])}: {reason}")
         with _interrupts(driver.request_stop, run.path):
             run_jobs(
                 driver,

@@ -30,9 +30,11 @@ PORTFOLIO_SHARE = 1 / 3  # of the trials, at most
 def starts(space: Space, env: str, config_class: type[Any]) -> list[StartConfig]:
     """Return the first trials: the portfolio, the agent's defaults, the known-good settings.
 
-    The portfolio brings a good trial soonest: it is chosen for what it gains for its cost. In the
-    defaults, fixed values take the place of the agent's, and derived values follow them.
+    The portfolio brings a good trial soonest: it is chosen for what it gains for its cost. Members
+    that would learn nothing within the budget are left out. In the defaults, fixed values take the
+    place of the agent's, and derived values follow them.
     """
+    from rltune.backends.registry import learns_nothing
     from rltune.study.records import StartConfig
 
     around = surroundings.defaults(space, env)
@@ -44,7 +46,14 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[StartConfig]
         for part in ("portfolio", "start")
     )
     known = [*portfolio, (DEFAULTS, space.resolve(around)), *known_good]
-    return [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
+    found = [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
+    return [
+        start
+        for start in found
+        if not start.origin.startswith("portfolio")
+        or space.budget is None
+        or not learns_nothing(start.config, env, space.budget)
+    ]
 
 
 def defaults_among(starts: Sequence[StartConfig]) -> StartConfig:

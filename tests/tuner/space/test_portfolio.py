@@ -56,6 +56,17 @@ def test_a_population_may_change_the_portfolio(toy: None) -> None:
         make(scheduler="pbt", trials=3)
 
 
+def test_a_member_that_would_learn_nothing_is_left_out() -> None:
+    space = {
+        "space": {"learning_rate": {"log": [1e-4, 1e-2]}},
+        "portfolio": [{"learning_starts": 5_000}, {"learning_starts": 100}],
+    }
+    found = rltune.Search("dqn", "CartPole-v1", space, budget=2_000, trials=9)
+    assert [start.origin for start in found.starts] == ["portfolio:1", "default"]
+    found = rltune.Search("dqn", "CartPole-v1", space, budget=20_000, trials=9)
+    assert [start.origin for start in found.starts] == ["portfolio:0", "portfolio:1", "default"]
+
+
 def test_a_third_of_the_trials_is_for_the_portfolio(toy: None) -> None:
     assert [origin for origin, _ in tried(make(trials=7))][:2] == ["portfolio:0", "portfolio:1"]
     assert len(tried(make(trials=2))) == 2
