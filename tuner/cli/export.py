@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltune.cli.flags import reject_extra
+from rltune.cli.output import print_or_write
 from rltune.common.formats import listed
 from rltune.exporting.registry import EXPORTERS
 
@@ -58,11 +59,5 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     from rltune.exporting.export import export
 
     text = export(args.run, args.to, args.trial, args.own_code)
-    if args.output is None:
-        print(text, end="")
-        return 0
-    from rltune.agents.user_files import file_of_user
-
-    with file_of_user(args.output, "-o") as file:
-        file.write_text(text, encoding="utf-8")
+    print_or_write(text, args.output)
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.cli.flags import reject_extra
+from rltune.cli.output import print_or_write
 
 HELP = """\
 Translate a trainer file of Unity's ML-Agents, of today's style or an older one.
@@ -48,11 +49,5 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
 
     options = {"visual": args.visual, "demonstrations": args.demonstrations}
     text = as_yaml(import_trainer(args.file, args.behavior, **options), args.file)
-    if args.output is None:
-        print(text, end="")
-        return 0
-    from rltune.agents.user_files import file_of_user
-
-    with file_of_user(args.output, "-o") as file:
-        file.write_text(text, encoding="utf-8")
+    print_or_write(text, args.output)
     return 0

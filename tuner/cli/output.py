@@ -81,3 +81,18 @@ def flush_output() -> None:
             sys.stdout.flush()
     except (UserError, BrokenPipeError):
         silence_output()
+
+
+def print_or_write(text: str, path: str | None) -> None:
+    """Print the text, or write it to the file that ``-o`` names.
+
+    Raises:
+        StorageError: it can't be written.
+    """
+    if path is None:
+        print(text, end="")
+        return
+    from rltune.agents.user_files import file_of_user
+
+    with file_of_user(path, "-o") as file:
+        file.write_text(text, encoding="utf-8")
