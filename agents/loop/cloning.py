@@ -32,6 +32,7 @@ class Cloning:
         algorithm: whose policy learns
         spaces: of one environment
         normalizers: of the training's observations
+        seed: of the demonstrated steps that are drawn
 
     Raises:
         UserError: the algorithm has no policy that could learn, the file has no demonstrations, or
