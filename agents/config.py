@@ -23,6 +23,7 @@ from rltune.agents.hyperparameters import coerce as coerce
 from rltune.agents.hyperparameters import hp as hp
 from rltune.agents.hyperparameters import prefix
 from rltune.agents.model_files import Model, read_model
+from rltune.agents.reward_signals import RewardSignalConfig, spelled_out
 
 # Larger numbers are refused at once: no machine holds them, and making them takes time.
 MOST_ENVS = 65_536
@@ -39,8 +40,8 @@ NETWORK_FIELDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentConfig:
-    """The hyperparameters that every agent has."""
+class _CommonConfig:
+    """The hyperparameters that every agent has, but for those of reward signals."""
 
     n_envs: int = hp(
         8,
@@ -117,9 +118,7 @@ class AgentConfig:
         help="how the environments are stepped; native, envpool: not bit-equal when resumed",
     )
 
-    demonstrations: str = hp(
-        "", mutable=False, help="file of demonstrations that cloning learns from"
-    )
+    demonstrations: str = hp("", mutable=False, help="file of demonstrations, for cloning and GAIL")
     cloning: float = hp(
         0.0, scale="log", minimum=0, help="step size of cloning, times learning_rate; 0: none"
     )
@@ -133,18 +132,24 @@ class AgentConfig:
         1, scale="pow2", minimum=1, help="minibatches of cloning behind each update"
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig(RewardSignalConfig, _CommonConfig):  # whose fields come first
+    """The hyperparameters that every agent has."""
+
     def __post_init__(self) -> None:
         """Make paths independent of the folder; check that the parts of the network agree.
 
         Model files are replaced by their content.
 
         Raises:
-            UserError: they don't, a file is wrong, or cloning has no demonstrations.
+            UserError: they don't, a file is wrong, or there are no demonstrations to learn from.
         """
         if self.demonstrations:
             object.__setattr__(self, "demonstrations", os.path.abspath(self.demonstrations))
         elif self.cloning > 0:
             raise UserError("cloning needs demonstrations; name a file: --demonstrations FILE")
+        self.check_signals()
         fields = dataclasses.fields(self)
         known = [field.name for field in fields if field.metadata.get("outputs")]
         given = [name for name in known if getattr(self, name)]
@@ -217,6 +222,9 @@ class OnPolicyConfig(AgentConfig):
     )
     sde_sample_freq: int = hp(
         0, low=0, high=256, help="new gSDE noise every so many steps; 0: once a rollout"
+    )
+    shared_value: bool = hp(
+        False, mutable=False, help="one value for all rewards, none for each reward signal"
     )
 
 
@@ -340,6 +348,7 @@ def make_config(config_class: type[C], values: Mapping[str, object], where: str 
         UserError: an unknown name, a wrong type, a value out of range, a name given twice.
     """
     known = hyperparameters(config_class)
+    values = spelled_out(values, where)
     spelled: dict[str, str] = {}
     for name in values:
         own = canonical_name(config_class, name, where)

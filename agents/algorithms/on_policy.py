@@ -19,6 +19,7 @@ from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import make_distribution
+from rltune.agents.memory.streams import Stream
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
@@ -55,7 +56,7 @@ class Rollout(NamedTuple):
     obs: Tensor
     action: Tensor  # (rows, size)
     log_prob: Tensor  # of the policy that acted
-    value: Tensor  # before the update
+    value: Tensor  # before the update; with a value for each reward signal (rows, streams)
     advantage: Tensor
     target: Tensor  # what the value should have been
 
@@ -94,6 +95,8 @@ class Rollout(NamedTuple):
     def explained_variance(self) -> float:
         """Return the fraction of the targets' variance that the values explained: at most 1."""
         target, value = self.target.cpu().numpy(), self.value.cpu().numpy()
+        if target.ndim > 1:  # of the environment's reward
+            target, value = target[:, 0], value[:, 0]
         variance = _variance(target)
         return 1 - _variance(target - value) / variance if variance > 0 else 0.0
 
@@ -198,25 +201,57 @@ class RolloutPolicy:
         action = memory.action.reshape(n, -1)
         log_prob, values = self._evaluate(np.concatenate([obs, memory.final_obs]), action)
 
+        streams = [Stream(memory.reward, self.config.gamma, memory.terminated)]
+        if memory.signals is not None:
+            streams = memory.signals.streams(
+                obs=memory.obs,
+                action=memory.action,
+                next_obs=memory.successors(),
+                reward=memory.reward,
+                terminated=memory.terminated,
+                valid=memory.valid,
+            )
+        by_stream = values.reshape(len(values), -1).T
+        found = [
+            self._advantages(memory, stream, value)
+            for stream, value in zip(streams, by_stream, strict=True)
+        ]
+        advantage, target = found[0]
+        for more, _ in found[1:]:
+            advantage = advantage + more
+        if values.ndim > 1:
+            target = np.stack([own for _, own in found], -1)
+        valid = np.flatnonzero(memory.valid)
+        rows = (obs, action, log_prob, values[:n], advantage, target)
+        # The memory's arrays are used again; these are copies.
+        return Rollout(*(self.tensor(part.take(valid, axis=0)) for part in rows))
+
+    def _advantages(
+        self, memory: RolloutMemory, stream: Stream, values: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the advantages of one stream of rewards, and its values' targets: (rows,).
+
+        Args:
+            memory: the rollout
+            stream: its rewards
+            values: of all rows, and of the successors that are kept
+        """
+        n = memory.reward.size
         value = values[:n].reshape(memory.reward.shape)
         next_value = np.empty_like(value)
         next_value[:-1] = value[1:]
         for (step, env), final_value in zip(memory.final_index, values[n:], strict=True):
             next_value[step, env] = final_value
         advantage = generalised_advantages(
-            memory.reward,
+            stream.reward,
             value,
             next_value,
-            memory.terminated,
-            memory.truncated,
-            self.config.gamma,
+            stream.terminated,
+            memory.terminated | memory.truncated,
+            stream.gamma,
             self.config.gae_lambda,
         )
-        valid = np.flatnonzero(memory.valid)
-        target = (advantage + value).reshape(-1)
-        rows = (obs, action, log_prob, values[:n], advantage.reshape(-1), target)
-        # The memory's arrays are used again; these are copies.
-        return Rollout(*(self.tensor(part.take(valid, axis=0)) for part in rows))
+        return advantage.reshape(-1), (advantage + value).reshape(-1)
 
     def _evaluate(
         self, obs: NDArray[Any], action: NDArray[Any]

@@ -66,7 +66,7 @@ def critic_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, di
         soft_value = next_q - hp.ent_coef * log_prob
         target = hp.reward_scale * batch.reward + batch.discount * soft_value
     q = nets.actor.values(nets.critics, batch.obs, batch.action)
-    loss = 0.5 * nets.td_loss(q - target).mean(1).sum()
+    loss = 0.5 * nets.td_loss(q - target).flatten(1).mean(1).sum()
     return loss, {"critic_loss": loss.detach(), "q_value": q.detach().mean()}
 
 

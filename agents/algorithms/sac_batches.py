@@ -59,7 +59,7 @@ class Minibatches:
 
     def of(self, batch: Batch) -> SACBatch:
         """Return the minibatch of some transitions, or of sequences of them."""
-        actor, n = self.actor, len(batch.reward)
+        actor, n = self.actor, len(batch.action)
         noise = actor.noise(n, self.generator)
         return SACBatch(
             obs=self._warmed_up(batch.obs, self.critics),

@@ -20,6 +20,9 @@ class SACConfig(ActorCriticConfig):
         help="env steps of random actions before the first update",
     )
     n_step: int = hp(1, low=1, high=10, minimum=1, help="rewards summed before a value is asked")
+    shared_value: bool = hp(
+        False, mutable=False, help="one value for all rewards, none for each reward signal"
+    )
     ent_coef: str = hp(
         "auto", help="temperature: a number, auto (learned from 1 on) or auto_0.1 (from 0.1 on)"
     )

@@ -10,6 +10,7 @@ from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import Categorical, Gaussian
 from rltune.agents.networks.encoders import Flat
 from rltune.agents.networks.recurrent import Reader
+from rltune.agents.reward_signals import value_streams
 from torch import nn
 
 
@@ -43,6 +44,8 @@ def check_actor_critic(nets: ActorCritic, config: OnPolicyConfig) -> None:
     """
     if config.models():
         raise NotStandardError("a model file")
+    if value_streams(config) > 1:
+        raise NotStandardError("a value for each reward signal")
     if getattr(config, "shared_torso", False):
         raise NotStandardError("shared_torso")
     check_reader(nets)
@@ -65,6 +68,8 @@ def check_off_policy(actor: Reader, critics: Reader, config: OffPolicyConfig) ->
     """
     if config.models():
         raise NotStandardError("a model file")
+    if value_streams(config) > 1:
+        raise NotStandardError("a value for each reward signal")
     if not config.net_arch:
         raise NotStandardError("networks without a hidden layer")
     check_reader(actor)

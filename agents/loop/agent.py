@@ -28,6 +28,8 @@ from rltune.agents.loop.weights import load_weights
 from rltune.agents.machine.threads import hold_threads
 from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.registry import agent_class, name_of
+from rltune.agents.reward_signals import has_signals
+from rltune.agents.rewards.signals import RewardSignals, attach
 from rltune.agents.spaces import InputParts, Spaces
 
 if TYPE_CHECKING:
@@ -107,8 +109,20 @@ class Agent:
             self._cloning = Cloning(
                 self.algorithm, spaces, self._normalizers, self._seeds.algorithm
             )
+        self._signals: RewardSignals | None = None
+        if has_signals(config) and not acts_only:
+            self._signals = RewardSignals(
+                config,
+                spaces,
+                self.algorithm.spaces,
+                self._normalizers.normalize,
+                seed=self._seeds.algorithm,
+                device=self.device,
+            )
+            attach(self._signals, self.memory, self.algorithm_spec)
+        beside = [part for part in (self._cloning, self._signals) if part is not None]
         self._loop = TrainingLoop(
-            self.algorithm, self._collector, self.controls, int(total_timesteps), self._cloning
+            self.algorithm, self._collector, self.controls, int(total_timesteps), beside
         )
         self.monitor = self._loop.monitor
         self.observations = self._normalizers.observations
@@ -259,6 +273,7 @@ class Agent:
             **self._normalizers.state_dict(),
             **self._collector.state_dict(),
             "cloning": self._cloning and self._cloning.state_dict(),
+            "signals": self._signals and self._signals.state_dict(),
         }
 
     @classmethod
@@ -356,6 +371,8 @@ class Agent:
                 self._loop.load_experience(state, starts)
             if self._cloning is not None and state.get("cloning"):
                 self._cloning.load_state_dict(state["cloning"])
+            if self._signals is not None and state.get("signals"):
+                self._signals.load_state_dict(state["signals"])
 
     def close(self) -> None:
         """Close the environments."""

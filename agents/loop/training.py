@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.envs.vector import Finished
-from rltune.agents.loop.cloning import Cloning
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.results import Chunk, Episode
+
+
+class Beside(Protocol):
+    """What learns beside the algorithm, behind each of its updates."""
+
+    def update(self, env_steps: int, progress: float) -> dict[str, float]:
+        """Learn; returns what is worth recording.
+
+        Args:
+            env_steps: of the training so far
+            progress: the fraction of them that is done
+        """
 
 
 @dataclass
@@ -50,7 +61,7 @@ class TrainingLoop:
         collector: steps the environments and fills the memory
         controls: when to stop early and when to lower the learning rate
         total_timesteps: the env steps at which the training ends
-        cloning: follows each update with what was demonstrated
+        beside: what learns behind each update of the algorithm
 
     Attributes:
         monitor: applies the controls
@@ -63,9 +74,9 @@ class TrainingLoop:
         collector: Collector,
         controls: Controls,
         total_timesteps: int,
-        cloning: Cloning | None = None,
+        beside: Sequence[Beside] = (),
     ) -> None:
-        self.algorithm, self.collector, self.cloning = algorithm, collector, cloning
+        self.algorithm, self.collector, self.beside = algorithm, collector, beside
         self.memory = collector.memory
         self.total_timesteps = total_timesteps
         self.monitor = Monitor(controls)
@@ -145,8 +156,8 @@ class TrainingLoop:
         self.algorithm.learning_rate_factor = self.monitor.learning_rate_factor
         done = min(1.0, progress.env_steps / max(1, self.total_timesteps))
         metrics = self.algorithm.update(self.memory, done)
-        if self.cloning is not None:
-            metrics = {**metrics, **self.cloning.update(progress.env_steps, done)}
+        for learner in self.beside:
+            metrics = {**metrics, **learner.update(progress.env_steps, done)}
         progress.updates += 1
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:

@@ -12,6 +12,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.machine.memory import free_memory
 from rltune.agents.memory.finite import non_finite
 from rltune.agents.memory.frames import FrameLayout
+from rltune.agents.memory.streams import Rewarding
 from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor
 
@@ -28,9 +29,9 @@ class Batch(NamedTuple):
 
     obs: Tensor
     action: Tensor
-    reward: Tensor  # of the n steps, discounted
+    reward: Tensor  # of the n steps, discounted; with a value for each signal (streams, batch)
     next_obs: Tensor  # after the n steps
-    discount: Tensor  # what the value of next_obs counts: gamma ** n, and 0 after a termination
+    discount: Tensor  # what the value of next_obs counts: gamma ** n, 0 after a termination
     weight: Tensor | None = None  # importance weights, where the draw was not uniform
     slot: Tensor | None = None  # where a prioritised memory keeps the transitions
 
@@ -56,9 +57,15 @@ class ReplayMemory:
         n_frames: how many frames an image is a stack of, each of which is stored once; None: as
             many as it has channels, unless these are 1 or 3
 
+    Attributes:
+        signals: reward sampled steps beside the environment; None: nothing does. With them, the
+            last observations of episodes that terminated are kept beside, too
+
     Raises:
         UserError: there is not enough free memory.
     """
+
+    signals: Rewarding | None = None
 
     def __init__(
         self,
@@ -89,7 +96,7 @@ class ReplayMemory:
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
         self.valid = np.zeros(rows, np.bool_)
-        self.final_obs: dict[tuple[int, int], Array] = {}  # by (row, env), at time limits
+        self.final_obs: dict[tuple[int, int], Array] = {}  # by (row, env), see `_ends`
         self.position = 0  # the row to be written next
         self.steps = 0  # rows that hold a step to learn from
         self.held = 0  # the same with those that only complete the oldest stack of frames
@@ -121,8 +128,8 @@ class ReplayMemory:
     def add(self, **step: Unpack[VectorStep]) -> None:
         """Append one step of all environments; the first axis of every array is n_envs."""
         t, next_obs, truncated = self.position, step["next_obs"], step["truncated"]
-        if self.final_obs and np.count_nonzero(self.truncated[t]):
-            for key in [(t, env) for env in np.flatnonzero(self.truncated[t]).tolist()]:
+        if self.final_obs and np.count_nonzero(ends := self._ends(t)):
+            for key in [(t, env) for env in np.flatnonzero(ends).tolist()]:
                 self.final_obs.pop(key, None)
         self.action[t] = step["action"]
         self.reward[t] = step["reward"]
@@ -131,13 +138,19 @@ class ReplayMemory:
         self.valid[t] = step["valid"]
         if np.count_nonzero(truncated):
             self.truncated[t] = truncated & ~step["terminated"]
-            for env in np.flatnonzero(self.truncated[t]).tolist():
+        if np.count_nonzero(ends := self._ends(t)):
+            for env in np.flatnonzero(ends).tolist():
                 self.final_obs[t, env] = next_obs[env].astype(self.observations.dtype)
         self.position = (t + 1) % self.n_rows
         self.observations.put(t, step["obs"])
         self.observations.put_successor(self.position, step["obs"], next_obs)
         self.steps = min(self.steps + 1, self.capacity)
         self.held = min(self.held + 1, self.n_rows - 1)
+
+    def _ends(self, row: Any, env: Any = slice(None)) -> Array:
+        """Return where an episode's last observation is kept beside: bool."""
+        ends: Array = self.truncated[row, env]
+        return ends if self.signals is None else ends | self.terminated[row, env]
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Return transitions drawn uniformly, with repetition, on the generator's device."""
@@ -176,11 +189,12 @@ class ReplayMemory:
         next_obs[:, 1:, self._flag] = torch.from_numpy(anew).to(next_obs)
 
         def learned_from(rows: Tensor) -> Tensor:
-            return rows.view(n, total, *rows.shape[1:])[:, burn_in:].flatten(0, 1)
+            return rows.view(*rows.shape[:-1], n, total)[..., burn_in:].flatten(-2)
 
+        actions = batch.action.view(n, total, *batch.action.shape[1:])
         return Batch(
             obs=batch.obs.view(n, total, -1),
-            action=learned_from(batch.action),
+            action=actions[:, burn_in:].flatten(0, 1),
             reward=learned_from(batch.reward),
             next_obs=next_obs,
             discount=learned_from(batch.discount),
@@ -210,20 +224,21 @@ class ReplayMemory:
         first = self._row(age)
         reward, discount, last = self._returns(age, env)
         next_obs = self.observations.get((last + 1) % self.n_rows, env)
-        for i in np.flatnonzero(self.truncated[last, env]).tolist():
+        for i in np.flatnonzero(self._ends(last, env)).tolist():
             next_obs[i] = self.final_obs[int(last[i]), int(env[i])]
         discount = discount * ~self.terminated[last, env]
 
         def tensor(array: Array) -> Tensor:
             return torch.from_numpy(array).to(device)
 
-        return Batch(
+        batch = Batch(
             obs=tensor(self.observations.get(first, env)),
             action=tensor(self.action[first, env]),
             reward=tensor(reward.astype(np.float32, copy=False)),
             next_obs=tensor(next_obs),
             discount=tensor(discount.astype(np.float32, copy=False)),
         )
+        return batch if self.signals is None else self.signals.relabelled(batch)
 
     def _returns(self, age: Array, env: Array) -> tuple[Array, Array, Array]:
         """Return the sums of the rewards, what follows counts, and the rows of the last ones."""

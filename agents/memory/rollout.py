@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.memory.finite import non_finite
+from rltune.agents.memory.streams import Rewarding
 from rltune.agents.spaces import Spaces
 
 if TYPE_CHECKING:
@@ -22,14 +23,19 @@ class RolloutMemory:
     """The last steps of all environments, in arrays of shape (n_steps, n_envs, ...).
 
     True successors are kept only where the value of one is needed that is not the next row: at time
-    limits and after the last step.
+    limits and after the last step. With reward signals, those behind terminations are kept too.
 
     Args:
         n_steps: how many steps of each environment it holds
         spaces: of one environment, and how many there are
         action_shape: of one action
         action_dtype: of the actions
+
+    Attributes:
+        signals: reward its steps beside the environment; None: nothing does
     """
+
+    signals: Rewarding | None = None
 
     def __init__(
         self,
@@ -100,8 +106,22 @@ class RolloutMemory:
         self._next_obs = next_obs
         if self.full:
             self._keep(t, range(len(next_obs)), next_obs)
-        elif np.count_nonzero(truncated):  # any() takes five times as long
+            return
+        if self.signals is not None:
+            truncated = truncated | step["terminated"]
+        if np.count_nonzero(truncated):  # any() takes five times as long
             self._keep(t, np.flatnonzero(truncated).tolist(), next_obs)
+
+    def successors(self) -> Array:
+        """Return the true successors of all steps: (n_steps, n_envs, ...).
+
+        Behind terminations they are known with reward signals alone.
+        """
+        next_obs = np.empty_like(self.obs)
+        next_obs[:-1] = self.obs[1:]
+        for (step, env), obs in zip(self.final_index, self.final_obs, strict=True):
+            next_obs[step, env] = obs
+        return next_obs
 
     def _keep(self, t: int, envs: Any, next_obs: Array) -> None:
         self.final_index += [(t, env) for env in envs]

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.memory.finite import non_finite
+from rltune.agents.memory.streams import Rewarding
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
@@ -44,7 +45,12 @@ class SegmentMemory:
         n_steps: of each environment in a rollout
         spaces: of one environment, and how many there are
         n_actions: how many there are to choose from
+
+    Attributes:
+        signals: reward its steps beside the environment; None: nothing does
     """
+
+    signals: Rewarding | None = None
 
     def __init__(self, capacity: int, n_steps: int, spaces: Spaces, n_actions: int) -> None:
         shape, dtype = spaces.observation.shape, spaces.observation.dtype
@@ -64,6 +70,7 @@ class SegmentMemory:
         self.valid = np.zeros(rows, np.bool_)
         self.final_obs: dict[tuple[int, int, int], Array] = {}  # by (rollout, env, step)
         self._next_obs: Array | None = None  # what followed the last step
+        self._ends: dict[tuple[int, int], Array] = {}  # behind terminations, by (env, step)
         self.slot = 0  # the rollout that is being filled
         self.position = 0  # its step to be written next
         self.kept = 0  # rollouts that can be sampled
@@ -102,6 +109,9 @@ class SegmentMemory:
         self.valid[slot, :, t] = step["valid"]
         for env in np.flatnonzero(cut).tolist():
             self.final_obs[slot, env, t] = next_obs[env].copy()
+        if self.signals is not None:
+            for env in np.flatnonzero(terminated).tolist():
+                self._ends[env, t] = next_obs[env].copy()
         if last:
             self.obs[slot, :, t + 1] = next_obs
         self._next_obs = next_obs
@@ -134,14 +144,36 @@ class SegmentMemory:
         """
         if self.position != self.n_steps:
             raise RuntimeError("the rollout is not full yet")
+        if self.signals is not None:
+            self._reward_signals(self.signals)
         self.mu[self.slot] = mu
         self.slot = (self.slot + 1) % (self.capacity + 1)
         self.kept = min(self.kept + 1, self.capacity)
         self.interrupt()
 
+    def _reward_signals(self, signals: Rewarding) -> None:
+        """Add the rewards of signals to those of the full rollout, once: replays have them too."""
+        slot = self.slot
+        next_obs = self.obs[slot, :, 1:].copy()
+        for (env, t), obs in self._ends.items():
+            next_obs[env, t] = obs
+        for (rollout, env, t), obs in self.final_obs.items():
+            if rollout == slot:
+                next_obs[env, t] = obs
+        (stream,) = signals.streams(
+            obs=self.fresh_obs,
+            action=self.action[slot],
+            next_obs=next_obs,
+            reward=self.reward[slot],
+            terminated=self.terminated[slot],
+            valid=self.valid[slot],
+        )
+        self.reward[slot] = stream.reward
+
     def interrupt(self) -> None:
         """Forget the rollout that is being filled."""
         self.position = 0
+        self._ends = {}
         self._next_obs = None
         for key in [key for key in self.final_obs if key[0] == self.slot]:
             del self.final_obs[key]
@@ -190,7 +222,14 @@ class SegmentMemory:
         order = {int(slot): i for i, slot in enumerate(slots)}
         state["final_index"] = [(order[slot], env, t) for slot, env, t in self.final_obs]
         finals = np.array(list(self.final_obs.values()), self.obs.dtype)
-        return {**state, "final_obs": torch.from_numpy(finals), "position": self.position}
+        ends = np.array(list(self._ends.values()), self.obs.dtype)
+        return {
+            **state,
+            "final_obs": torch.from_numpy(finals),
+            "position": self.position,
+            "ends_index": list(self._ends),
+            "ends": torch.from_numpy(ends),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
@@ -204,3 +243,6 @@ class SegmentMemory:
                 state["final_index"], state["final_obs"].numpy(), strict=True
             )
         }
+        if state.get("ends_index"):  # older ones had no signals
+            ends = zip(state["ends_index"], state["ends"].numpy(), strict=True)
+            self._ends = {(int(env), int(t)): obs for (env, t), obs in ends}

@@ -14,6 +14,7 @@ from rltune.agents.networks.distributions import Distribution, Gaussian
 from rltune.agents.networks.encoders import Encoder, ImageEncoder, make_encoder, model_encoder
 from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.networks.recurrent import LSTM, Reader, make_core
+from rltune.agents.reward_signals import value_streams
 from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor, nn
 
@@ -148,7 +149,10 @@ class Actor(nn.Module):
 
 
 class ActorCritic(Reader):
-    """An actor and a critic; `hidden_layers` says what they share."""
+    """An actor and a critic; `hidden_layers` says what they share.
+
+    With a value for each reward signal, values are (batch, streams).
+    """
 
     def __init__(
         self,
@@ -166,7 +170,8 @@ class ActorCritic(Reader):
         if self.core is not None:
             initialise(self.core, 1.0, config.weight_init, generator)
         self.actor = Actor(hidden, distribution, config, generator)
-        self.critic = nn.Sequential(hidden.critic, nn.Linear(hidden.critic_size, 1))
+        n_values = value_streams(config)
+        self.critic = nn.Sequential(hidden.critic, nn.Linear(hidden.critic_size, n_values))
         initialise(self.critic[0], HIDDEN_GAIN, config.weight_init, generator)
         rule = hidden.critic_output.rule if hidden.critic_output else (1.0, config.weight_init)
         initialise(self.critic[1], *rule, generator)

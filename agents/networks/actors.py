@@ -133,13 +133,16 @@ class SquashedGaussian(nn.Module):
         return torch.randn(shape, generator=generator, device=generator.device)
 
     def expect(self, critics: Critics, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the smallest value and the log-density of a sample, each (batch,)."""
+        """Return the smallest value and the log-density of a sample, each (batch,).
+
+        With several streams of rewards, values are (streams, batch).
+        """
         action, log_prob = self.sample(obs, noise)
-        return critics(obs, action).amin(0).squeeze(1), log_prob
+        return critics(obs, action).amin(0).squeeze(-1), log_prob
 
     def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
         """Return the values of actions that were done: (n_critics, batch)."""
-        q: Tensor = critics(obs, action).squeeze(2)
+        q: Tensor = critics(obs, action).squeeze(-1)
         return q
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,14 +239,14 @@ class FactoredCategorical(nn.Module):
         probs = log_probs.exp()
         with torch.no_grad():  # the actor has no part in it
             q = critics(obs).amin(0)
-        return (probs * q).sum(1), (probs * log_probs).sum(1)
+        return (probs * q).sum(-1), (probs * log_probs).sum(1)
 
     def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
         """Return the values of actions that were done: (n_critics, batch)."""
         assert isinstance(self.starts, Tensor)
         q: Tensor = critics(obs)
-        index = (action + self.starts).expand(len(q), -1, -1)
-        return q.gather(2, index).sum(2)
+        index = (action + self.starts).expand(*q.shape[:-2], -1, -1)
+        return q.gather(-1, index).sum(-1)
 
     def explore(self, obs: Tensor, generator: torch.Generator) -> Tensor:
         """Return a sample for each row: (n, choices)."""

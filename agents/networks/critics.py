@@ -11,6 +11,7 @@ from rltune.agents.model_files import Layer
 from rltune.agents.networks.encoders import Encoder, make_encoder, model_encoder
 from rltune.agents.networks.layers import HIDDEN_GAIN, ModelLayers, flat, initialise, mlp
 from rltune.agents.networks.recurrent import Reader, make_core
+from rltune.agents.reward_signals import value_streams
 from rltune.agents.spaces import InputParts, Spaces
 from torch import Tensor, nn
 
@@ -40,7 +41,7 @@ class Critics(Reader):
         spaces: of one environment
         n_critics: how many
         n_actions: numbers of an action that goes in beside the observation; 0: none does
-        n_values: how many values each gives
+        n_values: how many values each gives, of each stream of rewards
         config: of the agent
         generator: where the weights come from
     """
@@ -72,26 +73,30 @@ class Critics(Reader):
         if self.core is not None:
             initialise(self.core, 1.0, config.weight_init, generator)
             size = self.core.size
-        n_in = size + n_actions
+        self.streams = value_streams(config)
+        n_in, n_out = size + n_actions, n_values * self.streams
         self.networks = nn.ModuleList()
         for _ in range(n_critics):
             hidden: nn.Module
             if model:
                 hidden = ModelLayers(dense, (n_in,))
-                output, n_out = model.outputs[0], hidden.size
+                output, width = model.outputs[0], hidden.size
             else:
                 sizes = [n_in, *config.net_arch]
                 hidden = mlp(sizes, config.activation, config.layer_norm)
-                output, n_out = None, sizes[-1]
+                output, width = None, sizes[-1]
             initialise(hidden, HIDDEN_GAIN, config.weight_init, generator)
             self.networks.append(
-                nn.Sequential(hidden, head(n_out, n_values, config, generator, output))
+                nn.Sequential(hidden, head(width, n_out, config, generator, output))
             )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
-        """Return (n_critics, batch, n_values)."""
+        """Return (n_critics, batch, n_values); with several streams, (n_critics, streams, ...)."""
         inputs = self._inputs(obs, action)
-        return torch.stack([network(inputs) for network in self.networks])
+        values = torch.stack([network(inputs) for network in self.networks])
+        if self.streams == 1:
+            return values
+        return values.view(*values.shape[:2], self.streams, -1).transpose(1, 2)
 
     def first(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Return the values of the first critic alone: (batch, n_values)."""

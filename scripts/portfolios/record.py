@@ -36,7 +36,7 @@ def search(agent: str, folder: Path) -> None:
     for env, budget in suite(agent):
         if env in done:
             continue
-        name, sampler = f"{agent}-{env}", SAMPLERS[agent]
+        name, sampler = f"{agent}-{env.rpartition(':')[2]}", SAMPLERS[agent]
         if (folder / name / "run.yaml").exists():
             found = rltune.resume(folder / name, screen="plain")
         else:

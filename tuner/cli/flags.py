@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rltune.agents.errors import UserError
+from rltune.agents.reward_signals import NESTED, spelled_out
 from rltune.cli.foreign import sentence
 
 RUN = "run directory, its name in runs/, or latest"  # help of the argument of many commands
@@ -31,13 +32,29 @@ def parse_flags(
     for word in extra:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
-            _check(args, name, known)
+            if name.replace("-", "_") != NESTED:
+                _check(args, name, known)
             flags[name] = [value] if equals else []
         elif not name:
             raise UserError(f"unexpected argument {word!r}; flags begin with two dashes.")
         else:
             flags[name].append(word)
-    return flags
+    return _spelled_out(flags)
+
+
+def _spelled_out(flags: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the flags with those that ``--reward-signals`` stands for: lists are ranges there."""
+    found: dict[str, list[str]] = {}
+    for name, words in flags.items():
+        if name.replace("-", "_") != NESTED:
+            found[name] = words
+            continue
+        nested = parse_mapping(f"--{name}", " ".join(words))
+        for own, value in spelled_out({NESTED: nested}, f"--{name}").items():
+            if own.replace("_", "-") in flags or own in flags:
+                raise UserError(f"--{name} and --{own.replace('_', '-')} are the same; keep one")
+            found[own] = [str(item) for item in (value if isinstance(value, list) else [value])]
+    return found
 
 
 def _check(args: argparse.Namespace, name: str, known: Iterable[str]) -> None:

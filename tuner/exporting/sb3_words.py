@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import hyperparameters
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
+from rltune.agents.reward_signals import SIGNALS, RewardSignalConfig
 from rltune.agents.schedules import is_schedule, value_at
 
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ _HANGS_ON = {
     **dict.fromkeys(
         ("demonstrations", "cloning_steps", "cloning_batch_size", "cloning_updates"), "cloning"
     ),
+    **{
+        name: f"{signal}_strength"
+        for signal in SIGNALS
+        for name in RewardSignalConfig.__dataclass_fields__
+        if name.startswith(f"{signal}_") and name != f"{signal}_strength"
+    },
+    **dict.fromkeys(("reward_signal_updates", "reward_signal_batch_size"), "rnd_strength"),
+    "shared_value": "rnd_strength",
     "sequence_length": "lstm_size",
     "burn_in": "lstm_size",
     "rms_alpha": "optimizer",  # said with it

@@ -10,14 +10,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rltune.agents.errors import UserError
+from rltune.importing.mlagents_signals import cloning, signals
+from rltune.importing.settings import Reader, Settings, Translation
 from rltune.space.yaml_lines import SourceText, read_yaml
 
-Settings = dict[str, Any]
 TRAINERS = ("ppo", "sac")
 # Sections of today's style, whose settings are those of the behavior.
 SECTIONS = ("hyperparameters", "network_settings")
@@ -51,29 +50,8 @@ WITHOUT_EQUAL = {
     "goal_conditioning_type": "goals are part of the observation",
     "conditioning_type": "goals are part of the observation",
     "deterministic": "evaluations are greedy, training explores",
-    "reward_signal_num_update": "it is about signals that are not translated",
-    "reward_signal_steps_per_update": "it is about signals that are not translated",
 }
 FOREIGN = {"poca": "groups of agents", "online_bc": "a teacher", "offline_bc": "a recording alone"}
-
-
-@dataclass
-class Translation:
-    """A behavior in rltune's words.
-
-    Attributes:
-        behavior: its name
-        agent: "ppo" or "sac"
-        budget: env steps of the training
-        config: hyperparameters
-        notes: a sentence for each thing that has no counterpart, or not the same meaning
-    """
-
-    behavior: str
-    agent: str
-    budget: int
-    config: Settings = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def import_trainer(
@@ -100,13 +78,13 @@ def import_trainer(
         )
     if trainer not in TRAINERS:
         raise source.error(place, f"unknown trainer {trainer!r}; write ppo or sac")
-    reader = _Reader(settings, DEFAULTS[trainer], source, place)
+    reader = Reader(settings, DEFAULTS[trainer], source, place)
     found = Translation(name, trainer, reader.whole("max_steps", least=1))
     _shared(reader, found, visual)
     (_ppo if trainer == "ppo" else _sac)(reader, found)
     _memory(reader, found)
-    _signals(reader, found)
-    _cloning(reader, found, demonstrations)
+    signals(reader, found, demonstrations)
+    cloning(reader, found, demonstrations)
     for key in sorted(reader.left):
         reason = WITHOUT_EQUAL.get(key, "ML-Agents' documentation does not name it")
         found.notes.append(f"{key}: {reason}")
@@ -157,76 +135,10 @@ def _flat(settings: Mapping[str, Any]) -> Settings:
     return found
 
 
-class _Reader:
-    """Hands out settings as what they should be; those that nobody asked for are ``left``."""
-
-    def __init__(
-        self, settings: Settings, defaults: Settings, source: SourceText, place: tuple[str, ...]
-    ) -> None:
-        self._settings, self._defaults = settings, defaults
-        self._source, self._place = source, place
-        self._read: set[str] = set()
-
-    @property
-    def left(self) -> set[str]:
-        return set(self._settings) - self._read
-
-    def has(self, key: str) -> bool:
-        return key in self._settings
-
-    def otherwise(self, **defaults: Any) -> None:
-        """Set what holds where a setting is missing."""
-        self._defaults = {**self._defaults, **defaults}
-
-    def within(self, settings: Mapping[str, Any], defaults: Settings) -> _Reader:
-        """Return a reader of a section; what is wrong there is said at the behavior."""
-        return _Reader(dict(settings), defaults, self._source, self._place)
-
-    def value(self, key: str) -> Any:
-        """Return a setting, or its default."""
-        self._read.add(key)
-        return self._settings.get(key, self._defaults.get(key))
-
-    def number(self, key: str, least: float = 0.0) -> float:
-        """Return a setting that is a number, also one that is written as a text: "5.0e5"."""
-        value = self.value(key)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if isinstance(value, bool) or not (math.isfinite(number) and number >= least):
-            raise self.error(key, f"needs a number from {least:g} up; got {value!r:.60}")
-        return number
-
-    def whole(self, key: str, least: int = 0) -> int:
-        number = self.number(key, least)
-        if not number.is_integer():
-            raise self.error(key, f"needs a whole number; got {number:g}")
-        return int(number)
-
-    def section(self, key: str) -> Mapping[str, Any]:
-        value = self.value(key)
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping):
-            raise self.error(key, "needs settings by name")
-        return value
-
-    def decaying(self, key: str, schedule: str) -> float | str:
-        """Return a number, or a schedule that falls from it to 0 as ML-Agents' `linear` does."""
-        number, how = self.number(key), self.value(schedule)
-        if how not in ("linear", "constant"):
-            raise self.error(schedule, f"needs linear or constant; got {how!r:.60}")
-        return f"lin_{number:g}" if how == "linear" else number
-
-    def error(self, key: str, said: str) -> UserError:
-        return self._source.error(self._place, f"{key} {said}")
-
-
 # ---------------------------------------------------------------------------------- the settings
 
 
-def _shared(reader: _Reader, found: Translation, visual: bool) -> None:
+def _shared(reader: Reader, found: Translation, visual: bool) -> None:
     units, layers = reader.whole("hidden_units", 1), reader.whole("num_layers", 1)
     found.config |= {
         "learning_rate": reader.decaying("learning_rate", "learning_rate_schedule"),
@@ -250,7 +162,7 @@ def _shared(reader: _Reader, found: Translation, visual: bool) -> None:
         )
 
 
-def _ppo(reader: _Reader, found: Translation) -> None:
+def _ppo(reader: Reader, found: Translation) -> None:
     size, horizon = reader.whole("buffer_size", 1), reader.whole("time_horizon", 1)
     n_envs = max(1, round(size / horizon))
     schedule = reader.value("learning_rate_schedule")
@@ -274,7 +186,7 @@ def _ppo(reader: _Reader, found: Translation) -> None:
     )
 
 
-def _sac(reader: _Reader, found: Translation) -> None:
+def _sac(reader: Reader, found: Translation) -> None:
     freq, steps = 1, 1
     if reader.has("train_interval") or reader.has("num_update"):  # before steps_per_update
         reader.otherwise(train_interval=1, num_update=1)
@@ -297,7 +209,7 @@ def _sac(reader: _Reader, found: Translation) -> None:
         found.notes.append("time_horizon: the replay memory takes every step as it comes")
 
 
-def _memory(reader: _Reader, found: Translation) -> None:
+def _memory(reader: Reader, found: Translation) -> None:
     sizes = reader.whole("memory_size", 2), reader.whole("sequence_length", 1)
     if not reader.value("use_recurrent"):
         return
@@ -305,49 +217,3 @@ def _memory(reader: _Reader, found: Translation) -> None:
     if "n_steps" in found.config:  # a rollout is a whole number of sequences
         found.config["n_steps"] = math.ceil(found.config["n_steps"] / sizes[1]) * sizes[1]
     found.notes.append(f"memory_size: {sizes[0]} are two states, an LSTM of {sizes[0] // 2} here")
-
-
-def _signals(reader: _Reader, found: Translation) -> None:
-    signals = reader.section("reward_signals")
-    for name, about in signals.items():
-        if name != "extrinsic":
-            found.notes.append(f"reward_signals.{name}: rltune has the environment's reward alone")
-        elif not isinstance(about, Mapping):
-            raise reader.error("reward_signals", "extrinsic needs settings by name")
-    own = reader.within(signals.get("extrinsic") or {}, {"strength": 1.0, "gamma": 0.99})
-    strength = own.number("strength")
-    found.config["gamma"] = reader.number("gamma") if reader.has("gamma") else own.number("gamma")
-    if found.agent == "sac":
-        found.config["reward_scale"] = strength
-    elif strength != 1.0:
-        found.notes.append(
-            f"reward_signals.extrinsic.strength: {strength:g} times the reward leaves normalised "
-            "advantages as they are"
-        )
-
-
-def _cloning(reader: _Reader, found: Translation, demonstrations: str) -> None:
-    for key in ("behavioral_cloning", "pretraining"):
-        about = dict(reader.section(key))
-        if not about:
-            continue
-        if not demonstrations:
-            found.notes.append(
-                f"{key}: a .demo file can't be read; record demonstrations (rltune record, "
-                "rltune play --record) and give --demonstrations FILE"
-            )
-            return
-        own = reader.within(about, {"strength": 1.0, "steps": 0})
-        found.config |= {
-            "demonstrations": demonstrations,
-            "cloning": own.number("strength"),
-            "cloning_steps": own.whole("steps"),
-            "cloning_batch_size": own.whole("batch_size", 1)
-            if own.has("batch_size")
-            else found.config["batch_size"],
-            "cloning_updates": found.config.get("n_epochs", 1),
-        }
-        left = own.left - {"demo_path"}
-        found.notes += [
-            f"{key}.{name}: cloning_updates counts minibatches" for name in sorted(left)
-        ]

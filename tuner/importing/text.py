@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import yaml
-from rltune.importing.mlagents import Translation
+from rltune.importing.settings import Translation
 
 
 def as_yaml(found: Translation, file: Path) -> str:

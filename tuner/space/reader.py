@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError, unknown
+from rltune.agents.reward_signals import NESTED, spelled_out
 from rltune.space.core import Start
 from rltune.space.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
 from rltune.space.expressions import Expression
@@ -45,11 +46,20 @@ def _mapping(value: object, source: SourceText, path: KeyPath, what: str) -> Map
     return value
 
 
+def _spelled_out(value: object, source: SourceText, path: KeyPath, what: str) -> dict[str, Any]:
+    """Return a mapping of hyperparameters, those of reward signals under their own names."""
+    values = _mapping(value, source, path, what)
+    try:
+        return spelled_out(values, strength=None if path == ("space",) else 1.0)
+    except UserError as error:
+        raise source.error((*path, NESTED), str(error)) from None
+
+
 def _named(value: object, source: SourceText, key: str, what: str) -> Iterator[tuple[str, Any]]:
     """The pairs of a mapping whose keys are names of hyperparameters."""
     if value is None:
         return
-    for name, item in _mapping(value, source, (key,), what).items():
+    for name, item in _spelled_out(value, source, (key,), what).items():
         if not (isinstance(name, str) and (name.isidentifier() or is_surrounding(name))):
             raise source.error((key, str(name)), f"{show(name)} is not a name such as n_steps")
         yield name, item
@@ -154,7 +164,7 @@ def _exported(file: str, source: SourceText, path: KeyPath) -> dict[str, Any]:
 def _start(value: object, source: SourceText, path: KeyPath, what: str) -> Start:
     if isinstance(value, str):
         value = _exported(value, source, path)
-    values = plain(_mapping(value, source, path, what))
+    values = plain(_spelled_out(value, source, path, what))
     if values is INVALID:
         raise source.error(path, f"needs {what}; got {show(value)}")
     name = _text(values.pop("name", None), source, (*path, "name")) or ""

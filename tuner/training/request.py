@@ -15,6 +15,7 @@ from rltune.agents.config import (
     make_config,
 )
 from rltune.agents.errors import UserError, unknown
+from rltune.agents.reward_signals import spelled_out
 from rltune.backends.checkpoints import place_of
 from rltune.backends.registry import config_class
 from rltune.common.options import options_of
@@ -74,6 +75,7 @@ def train(
     kind = config_class(agent)
     known = hyperparameters(kind)
     values: dict[str, Any] = {}
+    options = spelled_out(options, "train()")
     for option in [option for option in options if option not in OPTIONS]:
         try:
             own = canonical_name(kind, option, "train()")

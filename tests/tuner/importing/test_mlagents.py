@@ -11,7 +11,8 @@ from rltune.agents.config import make_config
 from rltune.agents.errors import UserError
 from rltune.agents.registry import agent_class
 from rltune.cli import main
-from rltune.importing.mlagents import DEFAULTS, Translation, import_trainer
+from rltune.importing.mlagents import DEFAULTS, import_trainer
+from rltune.importing.settings import Translation
 from rltune.importing.text import as_yaml
 
 NEW = """\
@@ -95,11 +96,13 @@ def test_todays_style(tmp_path: Path) -> None:
         "normalize_observations": False, "normalize_rewards": False, "n_envs": 16, "n_steps": 144,
         "n_epochs": 3, "gae_lambda": 0.95, "clip_range": "lin_0.2", "clip_range_vf": "lin_0.2",
         "ent_coef": 0.01, "vf_coef": 0.5, "lstm_size": 128, "sequence_length": 48, "gamma": 0.995,
+        "extrinsic_strength": 2.0, "curiosity_strength": 0.02, "curiosity_gamma": 0.99,
+        "curiosity_learning_rate": 3e-4, "curiosity_size": 256, "reward_signal_updates": 54,
+        "reward_signal_batch_size": 128,
     }  # fmt: skip
     said = "\n".join(found.notes)
     for part in (
-        "reward_signals.curiosity: rltune has the environment's reward alone",
-        "strength: 2 times the reward leaves normalised advantages as they are",
+        "reward_signals.curiosity.strength: of rewards that are divided by their running deviation",
         "behavioral_cloning: a .demo file can't be read",
         "vis_encode_type: with --visual, for images, it becomes encoder: impala_resnet",
         "summary_freq: evaluations are asked for with --eval-freq",
@@ -120,6 +123,31 @@ def test_images_and_demonstrations(tmp_path: Path) -> None:
     assert not any("behavioral_cloning" in note for note in found.notes)
 
 
+def test_signals_of_both_styles(tmp_path: Path) -> None:
+    signals = """\
+    reward_signals:
+        gail: {strength: 0.5, encoding_size: 64, use_actions: true, demo_path: Expert.demo}
+        rnd: {learning_rate: 1e-4, network_settings: {hidden_units: 32, num_layers: 3}}
+        unheard_of: {strength: 1}
+    reward_signal_num_update: 4
+"""
+    text = f"A:\n    trainer: sac\n{signals}"
+    found = translated(text, tmp_path, demonstrations="demos.parquet")
+    own = {name: value for name, value in found.config.items() if name.startswith(("gail", "rnd"))}
+    assert own == {
+        "gail_strength": 0.5, "gail_gamma": 0.99, "gail_learning_rate": 3e-4, "gail_size": 64,
+        "gail_use_actions": True, "gail_use_vail": False, "rnd_strength": 1.0, "rnd_gamma": 0.99,
+        "rnd_learning_rate": 1e-4, "rnd_size": 32,
+    }  # fmt: skip
+    assert found.config["reward_signal_updates"] == 4
+    assert found.config["demonstrations"] == "demos.parquet"
+    assert "reward_signals.unheard_of: rltune has curiosity, rnd, gail" in found.notes
+    assert "reward_signals.rnd.network_settings.num_layers: has no counterpart" in found.notes
+    without = translated(text, tmp_path)
+    assert "gail_strength" not in without.config
+    assert any("reward_signals.gail: a .demo file can't be read" in said for said in without.notes)
+
+
 def test_the_older_style(tmp_path: Path) -> None:
     found = translated(OLD, tmp_path, "Walker")
     assert (found.agent, found.budget) == ("sac", 20_000_000)
@@ -128,7 +156,7 @@ def test_the_older_style(tmp_path: Path) -> None:
         "max_grad_norm": 0.0, "optimizer_eps": 1e-8, "normalize_observations": True,
         "normalize_rewards": False, "buffer_size": 50_000, "learning_starts": 0,
         "ent_coef": "auto_1", "tau": 0.005, "train_freq": 2, "gradient_steps": 1, "gamma": 0.995,
-        "reward_scale": 3.0,
+        "extrinsic_strength": 3.0,
     }  # fmt: skip
     assert found.notes == ["save_replay_buffer: a checkpoint always has the replay memory"]
     hallway = translated(OLD, tmp_path, "Hallway")
