@@ -19,6 +19,7 @@ from rltune.agents.spaces import Spaces, with_states
 from torch import Tensor
 
 VALIDATION_ROWS = 1024  # of a pass through the network
+VALIDATIONS = 20  # of a training, at least: as many as it has evaluations by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,7 @@ class BC(Algorithm[BCConfig]):
             log_std.requires_grad_(False)
         self.learner = Learner(self.nets, config)
         self.learned = 0  # demonstrated steps since the last look at those that are held out
+        self.progress = 0.0  # at the last update
 
     def make_memory(self) -> DemonstrationMemory:
         """Return the demonstrations.
@@ -136,7 +138,7 @@ class BC(Algorithm[BCConfig]):
         return self.policy.imitation(inputs, action)
 
     def update(self, memory: DemonstrationMemory, progress: float) -> dict[str, float]:
-        """Take one gradient step; once an epoch, and at the end, look at what is held out."""
+        """Take one gradient step; now and then, look at what is held out."""
         steps, learning_rate = memory.steps, self.learning_rate_at(progress)
         starts = torch.randint(
             len(steps), (self.n_starts,), generator=self.generator, device=self.device
@@ -147,11 +149,19 @@ class BC(Algorithm[BCConfig]):
             self.learner.flat.mul_(1.0 - learning_rate * self.config.weight_decay)
         found = means([{"loss": loss.detach(), "grad_norm": norm}])
         found["learning_rate"] = learning_rate
-        self.learned += self.update_every
-        if memory.held_out is not None and (self.learned >= len(steps) or progress >= 1.0):
-            self.learned = 0
+        if self._is_due(len(steps), progress) and memory.held_out is not None:
             found["validation_loss"] = self._validation_loss(memory.held_out)
         return found
+
+    def _is_due(self, epoch: int, progress: float) -> bool:
+        """Tell whether an epoch has ended, or a twentieth of the training."""
+        self.learned += self.update_every
+        part, last = int(VALIDATIONS * progress), int(VALIDATIONS * self.progress)
+        self.progress = progress
+        if self.learned < epoch and part <= last:
+            return False
+        self.learned = 0
+        return True
 
     def _loss(self, steps: DemonstratedSteps, starts: Tensor) -> Tensor:
         inputs, action = steps.minibatch(starts, self.state_size, self.config.sequence_length)
@@ -168,10 +178,11 @@ class BC(Algorithm[BCConfig]):
     def state_dict(self) -> dict[str, Any]:
         """Return policy and optimizer."""
         learner = self.learner.state_dict()
-        return {**self.policy.state_dict(), "learner": learner, "learned": self.learned}
+        counters = {"learned": self.learned, "progress": self.progress}
+        return {**self.policy.state_dict(), "learner": learner, **counters}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
         self.policy.load_state_dict(state)
         self.learner.load_state_dict(state["learner"])
-        self.learned = state["learned"]
+        self.learned, self.progress = state["learned"], state["progress"]

@@ -50,6 +50,10 @@ class OwnBackend(Backend):
         """Whether an agent is ``module:Class`` of the user's own."""
         return ":" in agent
 
+    def needs_data(self, agent: str) -> bool:
+        """Whether an agent learns from demonstrations alone."""
+        return agent_class(agent).offline
+
     def may_exceed(self, agent: str) -> bool:
         """Whether a training may go beyond its budget: ours cut their last rollout."""
         return self.is_own(agent)

@@ -149,11 +149,13 @@ def test_seven_of_ten_are_seven() -> None:
     assert len(memory.held_out) == 7
 
 
-def test_what_is_held_out_is_not_learned_and_looked_at_once_an_epoch(tmp_path: Path) -> None:
+def test_what_is_held_out_is_looked_at_once_an_epoch_and_twenty_times(tmp_path: Path) -> None:
     file = demonstrate("Which", tmp_path / "demos.parquet")  # 240 steps, of which 24 are held out
-    chunk = make("Which", file, total=1000).learn(1000)
-    # Four minibatches are an epoch; the last of all sixteen is one, too.
-    assert len(chunk.values["validation_loss"]) == 4
+    # Four minibatches are an epoch.
+    assert len(make("Which", file, total=64_000).learn(3000).values["validation_loss"]) == 47 // 4
+    # So short a training is less than one.
+    chunk = make("Which", file, total=200, batch_size=1).learn(200)
+    assert (chunk.updates, len(chunk.values["validation_loss"])) == (200, 20)
     assert "validation_loss" not in make("Which", file, validation_fraction=0.0).learn(640).values
 
 
