@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rltune.agents.algorithms.a2c import A2CConfig as A2CConfig
     from rltune.agents.algorithms.acer import ACER as ACER
     from rltune.agents.algorithms.acer_config import ACERConfig as ACERConfig
+    from rltune.agents.algorithms.bc import BC as BC
+    from rltune.agents.algorithms.bc import BCConfig as BCConfig
     from rltune.agents.algorithms.ddpg import DDPG as DDPG
     from rltune.agents.algorithms.ddpg import DDPGConfig as DDPGConfig
     from rltune.agents.algorithms.dqn import DQN as DQN
@@ -59,6 +61,8 @@ _HOME = {
     "Agent": "loop.agent",
     "AgentConfig": "config",
     "Algorithm": "algorithm",
+    "BC": "algorithms.bc",
+    "BCConfig": "algorithms.bc",
     "Chunk": "loop.results",
     "Controls": "loop.controls",
     "DDPG": "algorithms.ddpg",

@@ -20,6 +20,7 @@ from rltune.agents.aliases import own_name as own_name
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.hyperparameters import Hyperparameter as Hyperparameter
 from rltune.agents.hyperparameters import coerce as coerce
+from rltune.agents.hyperparameters import fixed as fixed
 from rltune.agents.hyperparameters import hp as hp
 from rltune.agents.hyperparameters import prefix
 from rltune.agents.model_files import Model, read_model
@@ -387,9 +388,11 @@ def changed_config(config: C, values: Mapping[str, object]) -> C:
 
 def config_dict(config: AgentConfig) -> dict[str, Any]:
     """Return a configuration as plain JSON-able values under our own names."""
+    chosen = {field.name for field in dataclasses.fields(config) if field.init}  # not `fixed`
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in dataclasses.asdict(config).items()
+        if name in chosen
     }
 
 

@@ -69,6 +69,14 @@ def hp(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def fixed(value: Any) -> Any:
+    """Give a hyperparameter of the class above a value that nobody can choose: it has no meaning.
+
+    It is no hyperparameter of this class then: no flag, and nothing that a run or checkpoint keeps.
+    """
+    return dataclasses.field(default=value, init=False)
+
+
 def coerce(parameter: Hyperparameter, value: object, where: str = "") -> Any:
     """Turn ``value`` into the hyperparameter's type and check that it is allowed.
 

@@ -12,7 +12,7 @@ from rltune.agents.user_code import import_object
 if TYPE_CHECKING:
     from rltune.agents.algorithm import Algorithm
 
-_CLASSES = ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO")
+_CLASSES = ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO", "BC")
 BUILTIN = {name.lower(): f"rltune.agents.algorithms.{name.lower()}:{name}" for name in _CLASSES}
 # Runs and checkpoints of 0.1 have these names of our classes.
 _OLD_NAMES = {f"rltune.agents.{name.lower()}:{name}": name.lower() for name in _CLASSES}

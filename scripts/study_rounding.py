@@ -34,7 +34,7 @@ from rltune.agents.algorithms.dqn_targets import TDBatch
 from rltune.agents.kernels.dqn import Minibatch
 from rltune.agents.learner import Learner, flatten
 from rltune.agents.loop.agent import Agent
-from rltune.agents.memory.replay import Batch
+from rltune.agents.memory.batch import Batch
 from torch import Tensor
 
 ENV = "CartPole-v1"

@@ -18,7 +18,8 @@ from rltune.agents.kernels.ddpg import DDPGKernel
 from rltune.agents.kernels.off_policy import ActorKernel, CriticsKernel
 from rltune.agents.kernels.standard import check_off_policy
 from rltune.agents.learner import Learner, Target
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.actions import BoxScale
 from rltune.agents.networks.actors import DeterministicActor
 from rltune.agents.networks.critics import Critics

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import torch
 from rltune.agents.algorithms.dqn_config import DQNConfig
+from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.prioritised import PrioritisedMemory
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import sample_sequences
 from rltune.agents.networks.q_networks import QNetwork
 from torch import Tensor

@@ -17,9 +17,9 @@ from rltune.agents.kernels.standard import check_actor_critic
 from rltune.agents.kernels.trpo import TRPOKernel
 from rltune.agents.learner import Learner
 from rltune.agents.memory.rollout import RolloutMemory
+from rltune.agents.memory.streams import Stream
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import make_distribution
-from rltune.agents.memory.streams import Stream
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 

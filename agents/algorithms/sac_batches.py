@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import torch
 from rltune.agents.algorithms.sac_config import SACConfig
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import sample_sequences
 from rltune.agents.networks.actions import BoxScale, Choices
 from rltune.agents.networks.actors import FactoredCategorical, SquashedGaussian

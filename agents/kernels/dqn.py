@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from rltune.agents.kernels.q_network import QKernel
 from rltune.agents.learner import Learner, Target
+from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.prioritised import PrioritisedMemory
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import ReplayMemory
 from torch import Tensor
 
 Array = NDArray[Any]

@@ -23,6 +23,7 @@ from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.normalization import Normalizers
+from rltune.agents.loop.offline import OfflineCollector, OfflineLoop, check_controls
 from rltune.agents.loop.training import TrainingLoop
 from rltune.agents.loop.weights import load_weights
 from rltune.agents.machine.threads import hold_threads
@@ -103,12 +104,14 @@ class Agent:
             raise UserError("an LSTM can't be trained with vectorization native; use sync")
         self.memory: Any = None if acts_only else self.algorithm.make_memory()
         self._normalizers = Normalizers(config, spaces)
-        self._collector = Collector(self._envs, self.algorithm, self.memory, self._normalizers)
+        offline = found.offline and not acts_only
+        if offline:
+            check_controls(self.controls, self.algorithm_spec)
+        collector, loop = (OfflineCollector, OfflineLoop) if offline else (Collector, TrainingLoop)
+        self._collector = collector(self._envs, self.algorithm, self.memory, self._normalizers)
         self._cloning: Cloning | None = None
         if config.cloning > 0 and not acts_only:
-            self._cloning = Cloning(
-                self.algorithm, spaces, self._normalizers, self._seeds.algorithm
-            )
+            self._cloning = Cloning(self.algorithm, spaces, self._normalizers, self._seeds.cloning)
         self._signals: RewardSignals | None = None
         if has_signals(config) and not acts_only:
             self._signals = RewardSignals(
@@ -121,7 +124,7 @@ class Agent:
             )
             attach(self._signals, self.memory, self.algorithm_spec)
         beside = [part for part in (self._cloning, self._signals) if part is not None]
-        self._loop = TrainingLoop(
+        self._loop = loop(
             self.algorithm, self._collector, self.controls, int(total_timesteps), beside
         )
         self.monitor = self._loop.monitor
@@ -251,7 +254,7 @@ class Agent:
     @property
     def replays(self) -> bool:
         """Whether the memory is more than a rollout that is learned from once."""
-        return not isinstance(self.memory, RolloutMemory)
+        return not (self.algorithm.offline or isinstance(self.memory, RolloutMemory))
 
     def save(self, path: str | Path, *, memory: bool = True) -> None:
         """Write everything into one file, atomically: `load` goes on exactly here (on a CPU).
@@ -328,6 +331,8 @@ class Agent:
     def go_on(self, controls: Controls) -> None:
         """Let other controls decide from now on, also where the old ones have ended it."""
         if controls != self.controls:
+            if self.algorithm.offline:
+                check_controls(controls, self.algorithm_spec)
             self.controls = controls
             self.monitor.go_on(controls)
 

@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
-from rltune.agents.demonstrations.episodes import Demonstrations, describe_actions
-from rltune.agents.demonstrations.files import read
-from rltune.agents.errors import UserError
+from rltune.agents.demonstrations.steps import SEQUENCE, DemonstratedSteps, read_fitting
 from rltune.agents.generators import restore_generator
 from rltune.agents.loop.normalization import Normalizers
-from rltune.agents.spaces import Spaces, as_model_input
+from rltune.agents.spaces import Spaces
 from torch import Tensor, nn
-
-SEQUENCE = 32  # demonstrated steps that an LSTM is trained through
 
 
 class Cloning:
@@ -43,15 +37,9 @@ class Cloning:
         self, algorithm: Algorithm[Any], spaces: Spaces, normalizers: Normalizers, seed: int
     ) -> None:
         config = algorithm.config
-        self.algorithm, self.normalizers, self.config = algorithm, normalizers, config
-        found = read(config.demonstrations)
-        check_spaces(found, spaces, config.demonstrations)
-        episodes = found.episodes
-        self._obs = np.concatenate([episode.obs[:-1] for episode in episodes])
-        actions = np.concatenate([episode.actions for episode in episodes])
-        self._actions = torch.from_numpy(actions.reshape(len(actions), -1))
-        self._begins = np.zeros(len(actions), np.bool_)
-        self._begins[np.cumsum([0, *map(len, episodes)])[:-1]] = True
+        self.algorithm, self.config = algorithm, config
+        self.steps = DemonstratedSteps(read_fitting(config.demonstrations, spaces).episodes)
+        self.steps.normalize = normalizers.normalize
         self.generator = torch.Generator().manual_seed(seed)
         loss = self._loss(torch.zeros(1, dtype=torch.long))
         nets: nn.Module = algorithm.nets  # type: ignore[attr-defined]
@@ -81,7 +69,7 @@ class Cloning:
         size = self.config.cloning_batch_size
         if self.algorithm.state_size:
             size = max(1, size // SEQUENCE)
-        starts = torch.randint(len(self._actions), (size,), generator=self.generator)
+        starts = torch.randint(len(self.steps), (size,), generator=self.generator)
         loss = self._loss(starts)
         gradients = torch.autograd.grad(loss, self.parameters)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
@@ -93,24 +81,8 @@ class Cloning:
     def _loss(self, starts: Tensor) -> Tensor:
         """Return the loss on demonstrated steps; with an LSTM, of sequences that begin there."""
         algorithm = self.algorithm
-        if not algorithm.state_size:
-            obs = self.normalizers.normalize(self._obs[starts.numpy()])
-            inputs = torch.from_numpy(obs).to(algorithm.device)
-            return algorithm.imitation(inputs, self._actions[starts].to(algorithm.device))
-        steps = (starts[:, None] + torch.arange(SEQUENCE)) % len(self._actions)
-        rows = steps.flatten()
-        action = self._actions[rows].to(algorithm.device)
-        return algorithm.imitation(self._sequences(steps.numpy()).to(algorithm.device), action)
-
-    def _sequences(self, steps: NDArray[np.int64]) -> Tensor:
-        """Return the inputs (batch, length, ...) of sequences; their first states are zeros."""
-        obs = self.normalizers.normalize(self._obs[steps.reshape(-1)])
-        begins = self._begins[steps]
-        begins[:, 0] = True
-        flat = obs.reshape(*steps.shape, -1)
-        state = np.zeros((*steps.shape, self.algorithm.state_size), np.float32)
-        inputs = np.concatenate([flat, begins[..., None], state], -1, dtype=np.float32)
-        return torch.from_numpy(inputs)
+        inputs, action = self.steps.minibatch(starts, algorithm.state_size)
+        return algorithm.imitation(inputs.to(algorithm.device), action.to(algorithm.device))
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimizer and generator."""
@@ -123,15 +95,3 @@ class Cloning:
         """Take over what ``state_dict`` gave."""
         self.optimizer.load_state_dict(dict(state["optimizer"]))
         restore_generator(self.generator, state["generator"])
-
-
-def check_spaces(found: Demonstrations, spaces: Spaces, file: str) -> None:
-    """Raise UserError where demonstrations are of other observations or actions than the spaces."""
-    shape, theirs = as_model_input(spaces.observation).shape, found.episodes[0].obs.shape[1:]
-    if shape != theirs:
-        raise UserError(
-            f"{file}: observations of {found.env} have the shape {theirs}, but here they have "
-            f"{shape}"
-        )
-    if (actions := describe_actions(spaces.action)) != found.actions:
-        raise UserError(f"{file}: actions of {found.env} are {found.actions}, but here {actions}")

@@ -19,14 +19,17 @@ def check_fit(
     env: str,
     configs: Sequence[Mapping[str, object]],
     env_kwargs: Mapping[str, Any] | None = None,
+    has_data: bool = False,
 ) -> None:
     """Make the networks of each configuration and take one step, without a memory.
 
-    A simulator that fails for other reasons is left to the trials, which try again.
+    Where the agent learns from recorded data, a configuration that has a place for their name must
+    have one, and they are read if they are here (``has_data``). A simulator that fails for other
+    reasons is left to the trials, which try again.
 
     Raises:
         UserError: an unknown agent, environment or hyperparameter, spaces that don't suit the
-            agent, or an environment whose `reset` or `step` are not gymnasium's.
+            agent, an environment whose `reset` or `step` are not gymnasium's, or missing data.
     """
     found = agent_class(agent)
     made: dict[tuple[int, bool, str], Envs] = {}  # a simulator may take long to start
@@ -51,7 +54,11 @@ def check_fit(
                 made[frames, images, way] = envs
             action = envs.single_action_space
             spaces = Spaces(envs.single_observation_space, action, settings.n_envs)
-            _step(envs, RecurrentActing(found(settings, spaces, seed=0, device="cpu")))
+            algorithm = found(settings, spaces, seed=0, device="cpu")
+            _step(envs, RecurrentActing(algorithm))
+            asks_for_data = found.offline and "demonstrations" in config
+            if asks_for_data and (has_data or not settings.demonstrations):
+                algorithm.make_memory()
 
 
 def _step(envs: Envs, acting: RecurrentActing) -> None:

@@ -82,9 +82,10 @@ class Seeds:
     algorithm: int
     training: int
     evaluation: int
+    cloning: int
 
     @classmethod
     def of(cls, seed: int) -> Seeds:
         """Return those of ``seed``."""
-        state = np.random.SeedSequence(seed).generate_state(3)
+        state = np.random.SeedSequence(seed).generate_state(4)
         return cls(*(int(word) for word in state))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.errors import UserError
 from rltune.agents.machine.memory import free_memory
+from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.finite import non_finite
 from rltune.agents.memory.frames import FrameLayout
 from rltune.agents.memory.streams import Rewarding
@@ -22,22 +23,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _SAVED = ("action", "reward", "terminated", "truncated", "valid")
-
-
-class Batch(NamedTuple):
-    """Sampled transitions; the first axis of every tensor is the batch."""
-
-    obs: Tensor
-    action: Tensor
-    reward: Tensor  # of the n steps, discounted; with a value for each signal (streams, batch)
-    next_obs: Tensor  # after the n steps
-    discount: Tensor  # what the value of next_obs counts: gamma ** n, 0 after a termination
-    weight: Tensor | None = None  # importance weights, where the draw was not uniform
-    slot: Tensor | None = None  # where a prioritised memory keeps the transitions
-
-    def rows(self, rows: slice) -> Batch:
-        """Return some of the rows."""
-        return Batch(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
 class ReplayMemory:

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import torch
 from rltune.agents.errors import UserError
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.spaces import InputParts, Spaces
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from rltune.agents.memory.replay import Batch
+from rltune.agents.memory.batch import Batch
 
 Array = NDArray[Any]
 

@@ -48,8 +48,7 @@ class DrawnSteps:
         ).cpu()
         rows = drawn.numpy()
         obs, next_obs = (
-            torch.from_numpy(self.normalize(part[rows]))
-            for part in (self._obs, self._next_obs)
+            torch.from_numpy(self.normalize(part[rows])) for part in (self._obs, self._next_obs)
         )
         steps = Steps(obs, self._actions[drawn], next_obs, self._terminated[drawn])
         return Steps(*(part.to(self.device) for part in steps))

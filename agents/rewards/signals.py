@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig
 from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator
-from rltune.agents.memory.replay import Batch
+from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.streams import Stream
+from rltune.agents.reward_signals import signals_of, value_streams
 from rltune.agents.rewards.curiosity import Curiosity
 from rltune.agents.rewards.demonstrated import DrawnSteps
 from rltune.agents.rewards.gail import GAIL
 from rltune.agents.rewards.networks import Steps
 from rltune.agents.rewards.rnd import RND
-from rltune.agents.reward_signals import signals_of, value_streams
 from rltune.agents.rewards.signal import RewardSignal
-from rltune.agents.memory.streams import Stream
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.replay import ReplayMemory
 
 
 def fill(algorithm: Any, steps: int, seed: int = 0) -> ReplayMemory:

@@ -1,4 +1,4 @@
-"""Every agent at its smallest, with an environment of its own."""
+"""Every agent that learns in an environment, at its smallest, with one of its own."""
 
 from __future__ import annotations
 

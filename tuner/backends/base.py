@@ -248,6 +248,10 @@ class Backend(ABC):
         """Whether an agent is ``module:Class`` of the user's own."""
         return False
 
+    def needs_data(self, agent: str) -> bool:
+        """Whether an agent learns from recorded data alone, which a file has to give."""
+        return False
+
     def may_exceed(self, agent: str) -> bool:
         """Whether a training may go beyond its budget by what is left of its last rollout."""
         return True

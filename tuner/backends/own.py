@@ -44,11 +44,15 @@ class OwnBackend(Backend):
         """See `Backend.check_fit`; it makes the environment and the networks once."""
         from rltune.agents.loop.compatibility import check_fit
 
-        check_fit(agent, env, configs, env_kwargs)
+        check_fit(agent, env, configs, env_kwargs, has_data)
 
     def is_own(self, agent: str) -> bool:
         """Whether an agent is ``module:Class`` of the user's own."""
         return ":" in agent
+
+    def needs_data(self, agent: str) -> bool:
+        """Whether an agent learns from demonstrations alone."""
+        return agent_class(agent).offline
 
     def may_exceed(self, agent: str) -> bool:
         """Whether a training may go beyond its budget: ours cut their last rollout."""

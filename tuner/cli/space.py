@@ -129,8 +129,10 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
         drawn = choice.space.resolve(choice.space.sample(np.random.default_rng(0)))
         for config in (default.config, full_config(found, drawn)):
             parts = split(config, {}, choice.space.budget or 1)
+            # A space need not name the data that trainings learn from; a search names them.
+            given = {name: value for name, value in parts.config.items() if value != ""}
             for env in environments(choice.env):
-                check_fit(agent, env, [parts.config], parts.env_kwargs, has_data=True)
+                check_fit(agent, env, [given], parts.env_kwargs, has_data=True)
     return choice.space, choice.notes
 
 

@@ -84,7 +84,9 @@ def as_rllib(found: Exportable) -> str:
     else:
         check_known(spec)
         if spec.agent not in AGENTS:
-            raise UserError(f"RLlib has no {spec.agent!r}; it has {', '.join(AGENTS)}.")
+            raise UserError(
+                f"RLlib has no {spec.agent!r} as it is here; it has {', '.join(AGENTS)}."
+            )
         env = look_at(spec.env, spec.env_kwargs)
         algorithm = spec.agent.upper()
         sections = _translated(spec, env)

@@ -366,7 +366,8 @@ def main() -> int:
         if spec is None:
             spec = SearchSpec.from_dict(question["spec"])
             sys.path.insert(0, spec.import_path)
-            _Run(spec, {}).close()
+            with contextlib.suppress(UserError):  # an agent may need data that its defaults lack
+                _Run(spec, {}).close()
             answer = {"cpu": time.process_time()}
         elif question.get("libraries"):
             from rltune.agents.machine.libraries import measure_speeds

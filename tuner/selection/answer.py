@@ -184,5 +184,5 @@ def _behind(behind: Sequence[AgentResult], left_out: Mapping[str, str]) -> list[
         ]
         found.append(f"Left behind: {', '.join(each)}.")
     if left_out:
-        found.append(f"Left out, as they can't act there: {', '.join(left_out)}.")
+        found.append(f"Left out, as they can't be trained there: {', '.join(left_out)}.")
     return found

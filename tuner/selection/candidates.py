@@ -41,7 +41,7 @@ def candidates(asked: str | Sequence[str], env: str, env_kwargs: Mapping[str, An
     Raises:
         UserError: an agent is unknown, one is named twice, or fewer than two can act there.
     """
-    from rltune.backends.registry import check_fit, config_class
+    from rltune.backends.registry import backend_of, check_fit, config_class
     from rltune.search.request import full_config
 
     given = asked.split(",") if isinstance(asked, str) else list(asked)
@@ -51,6 +51,9 @@ def candidates(asked: str | Sequence[str], env: str, env_kwargs: Mapping[str, An
     agents: list[str] = []
     left_out: dict[str, str] = {}
     for name in names:
+        if backend_of(name).needs_data(name):
+            left_out[name] = f"it learns from demonstrations alone: rltune run {name} searches it"
+            continue
         defaults = full_config(config_class(name), {})
         try:
             check_fit(name, env, [defaults], env_kwargs, has_data=True)

@@ -16,8 +16,8 @@ from rltune.agents.algorithms.dqn import DQN, Scalars, dqn_loss
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.algorithms.dqn_targets import TDBatch
 from rltune.agents.config import make_config
+from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.prioritised import PrioritisedMemory
-from rltune.agents.memory.replay import Batch
 from rltune.agents.networks.q_networks import NoisyLinear, QuantileReturns, Returns
 from rltune.agents.spaces import Spaces
 from torch import Tensor

@@ -15,7 +15,7 @@ from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.envs.vector import Envs
 from rltune.agents.loop.normalization import ObservationNormalizer
 from rltune.agents.loop.video import play
-from rltune.agents.memory.replay import Batch
+from rltune.agents.memory.batch import Batch
 from rltune.agents.networks.distributions import Categorical
 from rltune.agents.spaces import FORBIDDEN, AugmentedBox, InputParts, Spaces, choose
 

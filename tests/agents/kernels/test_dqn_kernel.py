@@ -15,8 +15,9 @@ from rltune.agents.algorithms.dqn import DQN, dqn_loss
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.config import make_config
 from rltune.agents.kernels.dqn import DQNKernel
+from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.prioritised import PrioritisedMemory
-from rltune.agents.memory.replay import Batch, ReplayMemory
+from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.spaces import AugmentedBox, Spaces
 from torch import Tensor
 

@@ -27,7 +27,7 @@ def test_the_best_on_test_seeds_is_named_with_what_the_next_costs() -> None:
     assert "ahead of ppo (8.90) by +11.6, beyond chance" in text or "beyond chance" in text
     assert "A training takes 1:00 with sac and 0:05 with ppo." in text
     assert "Left behind: a2c (best 3 after 7 trials)." in text
-    assert "Left out, as they can't act there: dqn." in text
+    assert "Left out, as they can't be trained there: dqn." in text
 
 
 def test_a_lead_that_may_be_chance_is_called_so() -> None:

@@ -54,7 +54,7 @@ def test_agents_are_searched_in_rounds_and_the_best_is_named(
     assert main(["show", str(result.path)]) == 0
     shown = capsys.readouterr().out
     assert f"Use {result.agent} with" in shown
-    assert "Left out, as they can't act there: td3." in shown
+    assert "Left out, as they can't be trained there: td3." in shown
     assert main(["show", str(result.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agent"] == result.agent
     assert main(["export", str(result.path), "--to", "rltune"]) == 0

@@ -17,7 +17,8 @@ def test_several_agents_are_told_from_one() -> None:
 def test_auto_takes_every_agent_that_can_act_there_and_says_why_others_cannot() -> None:
     found = candidates("auto", "CartPole-v1", {})
     assert found.agents == ["a2c", "acer", "dqn", "ppo", "sac", "trpo"]
-    assert set(found.left_out) == {"ddpg", "td3"}
+    assert set(found.left_out) == {"bc", "ddpg", "td3"}
+    assert "demonstrations alone" in found.left_out["bc"]
     assert "Box" in found.left_out["td3"]
     assert "dqn" in candidates("auto", "Pendulum-v1", {}).left_out
     lander = candidates("dqn,sac,td3", "LunarLander-v3", {"continuous": True})

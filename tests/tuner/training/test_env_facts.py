@@ -22,7 +22,7 @@ def test_facts_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "  time limit      500 steps",
         "  solved at       a return of 475",
         "  agents see      a vector of 4 numbers",
-        "agents that fit: a2c, acer, dqn, ppo, sac, trpo",
+        "agents that fit: a2c, acer, bc, dqn, ppo, sac, trpo",
         "  not ddpg, td3: it acts in Box spaces, but the action space is Discrete(2); ",
         "known-good settings, for rltune train AGENT --preset NAME: a2c zoo, dqn zoo, ",
     ):
