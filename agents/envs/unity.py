@@ -29,6 +29,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.user_code import run_directory_of
 
 Array = npt.NDArray[Any]
+PATIENCE = 10  # seconds for a process whose pipe is closed to end
 SUFFIXES = ("", ".x86_64", ".x86", ".app", ".exe")
 INSTALL = 'pip install mlagents_envs "protobuf<3.21"'
 
@@ -197,7 +198,7 @@ class _Process:
         try:
             unity_process.send(self._stdin, header, arrays)
             reply, values = unity_process.receive(self._stdout)
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError):
             reply, values = {"failed": self._last_words()}, []
         if text := reply.get("refused"):
             raise UserError(f"{self._name} {text}")
@@ -212,22 +213,24 @@ class _Process:
         return reply, values
 
     def _last_words(self) -> str:
-        self._popen.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(PATIENCE)
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return said or f"its process ended with code {self._popen.returncode}"
+        ended = f"its process ended with code {self._popen.returncode}"
+        return f"{ended}, and said last: {said}" if said else ended
 
     def close(self, timeout: float) -> None:
         """Let it end the build, which may take ``timeout`` seconds, and wait for it."""
         # Closing the pipe alone may not be enough: a process forked from this one has it, too.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             unity_process.send(self._stdin, {"do": "close"})
         for stream in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):
                 stream.close()
         try:
-            self._popen.wait(timeout + 10)
+            self._popen.wait(timeout + PATIENCE)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
