@@ -117,13 +117,20 @@ def _check_place(top: str, what: str) -> None:
     if top in sys.stdlib_module_names:
         raise UserError(f"{what}: {top} is a module of Python's own, and has none")
     for place in _places(top):
-        for folder in place.parents:
-            file = folder / "run.yaml"
-            if file.is_file() and b"format_version" in file.read_bytes():
-                raise UserError(
-                    f"{what}: {place} lies in a run directory, from where nothing is imported; "
-                    "copy it elsewhere if you trust it"
-                )
+        if run_directory_of(place):
+            raise UserError(
+                f"{what}: {place} lies in a run directory, from where nothing is imported; "
+                "copy it elsewhere if you trust it"
+            )
+
+
+def run_directory_of(place: Path) -> Path | None:
+    """Return the run directory that a file lies in, or None."""
+    for folder in place.parents:
+        file = folder / "run.yaml"
+        if file.is_file() and b"format_version" in file.read_bytes():
+            return folder
+    return None
 
 
 def _places(top: str) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Environment construction from a name: gymnasium ids, Atari games, and users' own classes.
+"""Environment construction from a name: gymnasium ids, Atari games, Unity, and users' own classes.
 
 Whatever the environment gives, an agent sees one of two observations: a float32 vector ``(d,)``
 or a uint8 image ``(channels, height, width)``; of images beside other numbers, a vector that knows
@@ -15,6 +15,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import gymnasium
@@ -22,14 +23,18 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rltune.agents.envs.masks import Masked, mask_to_info, offers_masks
+from rltune.agents.envs.unity import Unity
 from rltune.agents.envs.wrappers import FrameStack, take_wrappers, wrapped
 from rltune.agents.errors import UserError
 from rltune.agents.images import ImageLayout, image_layout, with_images
 from rltune.agents.spaces import as_model_input
-from rltune.agents.user_code import check_single_agent, factory, import_module
+from rltune.agents.user_code import check_single_agent, import_module
+from rltune.agents.user_code import factory as own_factory
 
 Env = gymnasium.Env[Any, Any]
 Array = npt.NDArray[Any]
+
+UNITY = "unity:"  # before the path of a build
 
 # The part of rltune to install for the environments of a package.
 EXTRAS = {
@@ -54,7 +59,8 @@ def make_env(
     ``max_episode_steps`` counts where it is below the environment's limit: the registered one, or
     the ``max_episode_steps`` among ``env_kwargs`` that takes its place, as in gymnasium.
 
-    ``env`` is a gymnasium id or ``module:Class`` (or ``module:function``) of the user's own.
+    ``env`` is a gymnasium id, ``module:Class`` (or ``module:function``) of the user's own, or
+    ``unity:FILE``.
     Raises `UserError` for an unknown name, a missing package or an unsupported space.
     """
     made, limit = build(
@@ -182,9 +188,20 @@ def check_env_name(env: str) -> None:
 
 
 def is_own(env: str) -> bool:
-    """Tell whether ``env`` is ``module:Class`` of the user's own rather than a gymnasium id."""
+    """Tell whether ``env`` is ``module:Class`` or ``unity:FILE`` rather than a gymnasium id."""
     # `module:Name-v0` is gymnasium's own syntax: import the module, then look the id up.
-    return ":" in env and not re.search(r"-v\d+$", env)
+    return env.startswith(UNITY) or (":" in env and not re.search(r"-v\d+$", env))
+
+
+def factory(env: str) -> Callable[..., Any]:
+    """Return what makes an environment that is not of gymnasium's registry.
+
+    Raises:
+        UserError: as `rltune.agents.user_code.factory`
+    """
+    if env.startswith(UNITY):
+        return partial(Unity, env.removeprefix(UNITY))
+    return own_factory(env)
 
 
 def is_atari(env: str) -> bool:

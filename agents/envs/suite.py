@@ -20,7 +20,10 @@ from rltune.agents.errors import UserError
 if TYPE_CHECKING:
     import gymnasium
 
-HELP = "gymnasium id, or module:Class of your own; several at once: ENV,ENV or ENV=LOW:HIGH,..."
+HELP = (
+    "gymnasium id, module:Class of your own, or unity:FILE; several at once: ENV,ENV or "
+    "ENV=LOW:HIGH,..."
+)
 RANDOM_EPISODES = 20
 RANDOM_STEPS = 20_000  # at most
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import yaml
-from rltune.agents.envs.make import find_spec, is_own, split_limit
+from rltune.agents.envs.make import UNITY, find_spec, is_own, split_limit
 from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
@@ -20,7 +20,8 @@ def check_known(spec: TrainSpec) -> None:
     """Raise `UserError` for agents and environments that only rltune or their author has."""
     if is_own(spec.agent):
         raise UserError(f"others don't know an agent of your own, such as {spec.agent!r}.")
-    if not is_own(spec.env) and str(find_spec(spec.env).entry_point).startswith("rltune."):
+    made_by = spec.env if is_own(spec.env) else str(find_spec(spec.env).entry_point)
+    if made_by.startswith((UNITY, "rltune.")):
         raise UserError(f"environment {spec.env!r} comes with rltune; others don't know it.")
 
 

@@ -146,8 +146,7 @@ def defaults(space: SpaceCore, env: str) -> dict[str, Any]:
 def _argument(env: str, key: str) -> object:
     """Return the default of an argument of the environment's constructor."""
     from gymnasium.envs.registration import load_env_creator
-    from rltune.agents.envs.make import find_spec, is_own
-    from rltune.agents.user_code import factory
+    from rltune.agents.envs.make import factory, find_spec, is_own
 
     if is_own(env):
         return inspect.signature(factory(env)).parameters[key].default

@@ -445,3 +445,10 @@ def test_no_path_of_the_machine(tmp_path: Path) -> None:
         assert str(tmp_path) not in text
         assert os.getcwd() not in text
         assert re.search(r"exported by rltune \d", text)
+
+
+def test_builds_of_unity_are_rltunes(tmp_path: Path) -> None:
+    run = training(tmp_path, "ppo", "unity:builds/Walker", {"n_envs": 2})
+    for to in ("sb3", "rllib", "cleanrl"):
+        with pytest.raises(UserError, match="environment 'unity:builds/Walker' comes with rltune"):
+            rltune.export(run, to=to, own_code=True)

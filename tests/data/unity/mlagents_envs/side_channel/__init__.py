@@ -1,0 +1,1 @@
+"""Side channels: messages beside observations and actions."""
