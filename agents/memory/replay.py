@@ -60,6 +60,8 @@ class ReplayMemory:
         UserError: there is not enough free memory.
     """
 
+    _extra_bytes = 0  # of each step and environment, that a class below keeps
+
     def __init__(
         self,
         capacity: int,
@@ -82,6 +84,7 @@ class ReplayMemory:
         self.n_rows = self.capacity + layout.n_frames
         rows = (self.n_rows, self.n_envs)
         step_bytes = math.prod(action_shape) * np.dtype(action_dtype).itemsize + 7
+        step_bytes += self._extra_bytes
         self._refuse_too_much(capacity, math.prod(rows) * (layout.frame_bytes + step_bytes))
         self.observations = layout.memory(rows)
         self.action = np.zeros((*rows, *action_shape), action_dtype)
@@ -142,6 +145,10 @@ class ReplayMemory:
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Return transitions drawn uniformly, with repetition, on the generator's device."""
         age, env = self._draw(batch_size, generator)
+        return self._sampled(age, env, generator)
+
+    def _sampled(self, age: Array, env: Array, generator: torch.Generator) -> Batch:
+        """Return what was drawn; a class below may draw more for it."""
         return self._gather(age, env, generator.device)
 
     def sample_sequences(
