@@ -21,7 +21,7 @@ DQN = {
     **{"exploration_fraction": 0.5, "target_update_interval": 250},
 }
 BOX = {
-    **{"gamma": 0.9, "net_arch": [64, 64], "batch_size": 128, "learning_starts": 500},
+    **{"gamma": 0.9, "net_arch": [64, 64], "batch_size": 128, "learning_starts": 200},
     **{"learning_rate": 2e-3, "train_freq": 2, "tau": 0.02, "n_sampled_goal": 4},
 }
 TINY = {"net_arch": [8], "batch_size": 16, "learning_starts": 30, "n_sampled_goal": 4}
@@ -38,24 +38,27 @@ def success(trained: Agent) -> float:
     return rate
 
 
-@pytest.mark.parametrize("more", [{}, {"prioritised": True, "n_step": 2, "double": True}])
+@pytest.mark.parametrize("more", [{}, {"prioritised": True}])
 def test_bits_are_flipped_as_wished(more: dict[str, Any]) -> None:
-    """The goal is met by chance in one of 4096 bit strings: the agent hardly ever sees it."""
-    found = []
-    for n_sampled_goal in (0, 4):
-        config = {**DQN, **more, "n_sampled_goal": n_sampled_goal}
-        trained = agent("dqn", BIT_FLIP, config, 4000, env_kwargs={"n": 12})
-        trained.learn(4000)
-        found.append(success(trained))
-    assert found[0] < 0.1
-    assert found[1] > 0.9
+    trained = agent(
+        "dqn", BIT_FLIP, {**DQN, **more, "n_sampled_goal": 4}, 3000, env_kwargs={"n": 10}
+    )
+    trained.learn(3000)
+    assert success(trained) > 0.9
+
+
+def test_without_hindsight_bits_are_not_flipped() -> None:
+    """The wish is met by chance in one of 4096 bit strings: the agent hardly ever sees it."""
+    trained = agent("dqn", BIT_FLIP, DQN, 3000, env_kwargs={"n": 12})
+    trained.learn(3000)
+    assert success(trained) < 0.1
 
 
 @pytest.mark.parametrize("name", ["ddpg", "sac", "td3"])
 def test_a_place_is_reached(name: str) -> None:
     kwargs = {"near": 0.1, "stride": 0.3, "length": 15}
-    trained = agent(name, REACH, BOX, 4000, env_kwargs=kwargs)
-    trained.learn(4000)
+    trained = agent(name, REACH, BOX, 2000, env_kwargs=kwargs)
+    trained.learn(2000)
     assert success(trained) > 0.9
 
 
@@ -68,7 +71,8 @@ def test_a_place_is_reached_by_camera() -> None:
     batch = trained.memory.sample(100, torch.Generator().manual_seed(0))
     assert {0.0, -1.0} == set(batch.reward.tolist())
     pixels = batch.obs[:, 6:]
-    assert pixels.shape[1] == 36 * 36 and pixels.max() <= 8
+    assert pixels.shape[1] == 36 * 36
+    assert pixels.max() <= 8
     trained.close()
 
 
@@ -81,9 +85,7 @@ def test_a_place_is_reached_by_camera() -> None:
         ("td3", REACH, {"vectorization": "async", "n_envs": 2}),
     ],
 )
-def test_it_goes_on_bit_by_bit(
-    name: str, env: str, config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_it_goes_on_bit_by_bit(name: str, env: str, config: dict[str, Any], tmp_path: Path) -> None:
     config = {**TINY, **config, "buffer_size": 60}
     whole, first = (agent(name, env, config, 200) for _ in range(2))
     whole.learn(200)
@@ -94,7 +96,9 @@ def test_it_goes_on_bit_by_bit(
     second.learn(200)
     states = [each.algorithm.state_dict()["nets"] for each in (whole, second)]
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    memories = [each.memory.sample(50, torch.Generator().manual_seed(0)) for each in (whole, second)]
+    memories = [
+        each.memory.sample(50, torch.Generator().manual_seed(0)) for each in (whole, second)
+    ]
     for ours, theirs in zip(*memories, strict=True):
         assert ours is theirs is None or torch.equal(ours, theirs)
     whole.close()
@@ -117,7 +121,8 @@ def test_without_hindsight_memories_are_what_they_were() -> None:
         plain = agent("dqn", "CartPole-v1", more, 100)
         assert type(plain.memory) is kind
         on = agent("dqn", BIT_FLIP, {**more, "n_sampled_goal": 1}, 100)
-        assert isinstance(on.memory, HindsightMemory) and isinstance(on.memory, kind)
+        assert isinstance(on.memory, HindsightMemory)
+        assert isinstance(on.memory, kind)
         on.close()
 
 

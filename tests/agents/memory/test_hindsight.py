@@ -170,7 +170,9 @@ def test_a_termination_stays_one_and_a_time_limit_none() -> None:
     episodes = Episodes(seed=1)
     episodes.play(memory, 90, chance=0.5)
     batch, seen = draw(memory)
-    ended = {int(memory.observations.frames[row, 0, NUMBER]) for row in np.flatnonzero(memory.terminated)}
+    ended = {
+        int(memory.observations.frames[row, 0, NUMBER]) for row in np.flatnonzero(memory.terminated)
+    }
     for (obs, _, _), discount in zip(seen, batch.discount.tolist(), strict=True):
         assert discount == (0.0 if int(obs[NUMBER]) in ended else GAMMA)
 
@@ -205,14 +207,13 @@ def test_it_goes_on_from_what_was_saved(strategy: str, steps: int) -> None:
 def test_its_bytes_are_counted() -> None:
     memory = make()
     assert memory.nbytes >= memory.n_rows * (3 * 4 + 8 + 4 + 3 + memory._extra_bytes)
+    where = Spaces(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3), 1)
     with pytest.raises(ValueError, match="needs the goals"):
-        box = spaces.Box(-1, 1, (3,), np.float32)
-        where = Spaces(box, spaces.Discrete(3), 1)
         HindsightMemory(10, where, (), np.int64, n_sampled_goal=4, strategy="final", gamma=0.9)
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """Counts its steps, as SB3 sees it: episodes of length 3, 4, 5, ..., of which every other ends."""
+    """What SB3's memory has to know of an environment."""
 
     def __init__(self) -> None:
         place = spaces.Box(-1e9, 1e9, (1,), np.float32)
@@ -267,7 +268,7 @@ def test_goals_are_drawn_as_in_stable_baselines3(strategy: str) -> None:
                 looks[0], looks[1], np.zeros(1, np.int64), np.full(1, -1.0), np.array([ends]), info
             )
     n = 20_000
-    np.random.seed(0)  # SB3 draws from it
+    np.random.seed(0)  # noqa: NPY002 (SB3 draws from it)
     sample = theirs.sample(n)
     batch = memory.sample(n, torch.Generator().manual_seed(0))
     counts = [
