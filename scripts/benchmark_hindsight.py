@@ -56,7 +56,7 @@ TASKS = {
             **{"gamma": 0.98, "net_arch": [256], "batch_size": 128},
             **{"exploration_fraction": 0.5, "learning_starts": 1000},
         },
-        20_000,
+        10_000,
     ),
     "reach": Task("sac", "goal_envs:Reach", {"near": 0.05}, _SMALL, 10_000),
     "reach-td3": Task("td3", "goal_envs:Reach", {"near": 0.05}, _SMALL, 10_000),

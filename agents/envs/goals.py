@@ -100,7 +100,10 @@ class _Reward:
     def __init__(self, env: str, made: Any, space: spaces.Dict) -> None:
         self._name, self._made = env, made
         self._compute = self._found(made)
-        self._forms = [(space[name].shape, space[name].dtype) for name in (ACHIEVED, DESIRED)]
+        self._forms = [
+            (cast("tuple[int, ...]", space[name].shape), space[name].dtype)
+            for name in (ACHIEVED, DESIRED)
+        ]
         rows = np.zeros((2, spaces.flatdim(space[ACHIEVED])), np.float32)
         try:
             self(rows, rows)

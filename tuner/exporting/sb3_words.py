@@ -69,6 +69,7 @@ _HANGS_ON = {
     ),
     "sequence_length": "lstm_size",
     "burn_in": "lstm_size",
+    "goal_selection_strategy": "n_sampled_goal",
     "rms_alpha": "optimizer",  # said with it
     "priority_alpha": "prioritised",
     "priority_beta": "prioritised",
