@@ -293,6 +293,51 @@ class OffPolicyConfig(AgentConfig):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class HindsightConfig(OffPolicyConfig):
+    """The hyperparameters of replay agents that can learn from goals chosen in hindsight."""
+
+    # Without a range: most environments have no goals.
+    n_sampled_goal: int = hp(
+        0,
+        minimum=0,
+        maximum=WIDEST,
+        mutable=False,
+        help="replayed steps with a goal reached later, for each with its own; 0: none",
+    )
+    goal_selection_strategy: str = hp(
+        "future",
+        choices=("future", "final", "episode"),
+        help="which goals: reached later, in the end, or at any time of the episode",
+    )
+
+    def __post_init__(self) -> None:
+        """Check that goals can be replaced in what the memory holds.
+
+        Raises:
+            UserError: they can't, or as in `AgentConfig`.
+        """
+        super().__post_init__()
+        if not self.n_sampled_goal:
+            return
+        if self.normalize_observations or self.normalize_rewards:
+            wrong = "observations" if self.normalize_observations else "rewards"
+            raise UserError(
+                f"n_sampled_goal puts goals and rewards in the environment's units into the memory,"
+                f" and normalize_{wrong} gives them others; leave one out"
+            )
+        if getattr(self, "lstm_size", 0):
+            raise UserError(
+                "n_sampled_goal replaces the goals of single steps, and an LSTM learns from "
+                "sequences; leave one out"
+            )
+        if self.vectorization not in ("sync", "async"):
+            raise UserError(
+                f"n_sampled_goal can't ask environments stepped by {self.vectorization} for their "
+                "goals; use vectorization sync or async"
+            )
+
+
 C = TypeVar("C", bound=AgentConfig)
 
 _TYPES = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints"}

@@ -135,7 +135,7 @@ def spelled_out(
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        if name.replace("-", "_") != NESTED:
+        if str(name).replace("-", "_") != NESTED:
             found[name] = value
             continue
         for own, setting in _signals(value, where, strength).items():

@@ -8,6 +8,7 @@ observations and checkpoints need not know of masks and states, and a successor 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -148,12 +149,33 @@ def choose(uniform: Tensor, mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Goals:
+    """Where the goals stand in observations, and what a step is worth for a goal.
+
+    Attributes:
+        achieved: the indices of the achieved goal in an observation, of the newest frame: (size,)
+        desired: the indices of the desired goal in each of the stacked frames: (frames, size)
+        reward: achieved goals and desired goals (n, size) -> rewards (n,)
+        close: closes what computes them
+    """
+
+    achieved: npt.NDArray[np.int64]
+    desired: npt.NDArray[np.int64]
+    reward: Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[np.float32]]
+    close: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class Spaces:
-    """The spaces of one environment and how many environments there are."""
+    """The spaces of one environment and how many environments there are.
+
+    ``goals`` are those of a goal environment, where a configuration asks for them.
+    """
 
     observation: gymnasium.Space[Any]
     action: gymnasium.Space[Any]
     n_envs: int
+    goals: Goals | None = None
 
 
 def with_states(spaces: Spaces, *sizes: int) -> Spaces:

@@ -19,6 +19,7 @@ from rltune.agents.kernels.off_policy import ActorKernel, CriticsKernel
 from rltune.agents.kernels.standard import check_off_policy
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.batch import Batch
+from rltune.agents.memory.hindsight import replay_memory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.actions import BoxScale
 from rltune.agents.networks.actors import DeterministicActor
@@ -163,13 +164,9 @@ class DDPG(Algorithm[DDPGConfig]):
 
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory; it holds actions as the environments got them."""
-        return ReplayMemory(
-            self.config.buffer_size,
-            self.spaces,
-            self.scale.shape,
-            np.float32,
-            gamma=self.config.gamma,
-            n_step=self.config.n_step,
+        config = self.config
+        return replay_memory(
+            config, self.spaces, self.scale.shape, np.float32, n_step=config.n_step
         )
 
     @torch.no_grad()

@@ -21,6 +21,7 @@ from rltune.agents.generators import restore_generator, weight_generator
 from rltune.agents.kernels.dqn import DQNKernel
 from rltune.agents.kernels.q_network import QKernel
 from rltune.agents.learner import Learner, Target
+from rltune.agents.memory.hindsight import replay_memory
 from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import check_replayed
@@ -108,21 +109,15 @@ class DQN(Algorithm[DQNConfig]):
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory."""
         config = self.config
-        arguments: dict[str, Any] = {
-            "gamma": config.gamma,
-            "n_step": config.n_step,
-            "n_frames": config.frame_stack if config.frame_stack > 1 else None,
-        }
-        if config.prioritised:
-            return PrioritisedMemory(
-                config.buffer_size,
-                self.spaces,
-                (),
-                np.int64,
-                alpha=config.priority_alpha,
-                **arguments,
-            )
-        return ReplayMemory(config.buffer_size, self.spaces, (), np.int64, **arguments)
+        return replay_memory(
+            config,
+            self.spaces,
+            (),
+            np.int64,
+            n_step=config.n_step,
+            n_frames=config.frame_stack if config.frame_stack > 1 else None,
+            alpha=config.priority_alpha if config.prioritised else None,
+        )
 
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:
         """Return the actions for ``obs`` (n, ...); with ``explore``, each row is random or not."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.config import HindsightConfig, hp
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQNConfig(OffPolicyConfig):
+class DQNConfig(HindsightConfig):
     """The hyperparameters of DQN."""
 
     learning_rate: float | str = hp(

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from rltune.agents.algorithm import means
-from rltune.agents.config import OffPolicyConfig, hp
+from rltune.agents.config import HindsightConfig, hp
 from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCriticConfig(OffPolicyConfig):
+class ActorCriticConfig(HindsightConfig):
     """The hyperparameters of agents that learn an actor and critics from replayed transitions."""
 
     actor_learning_rate: float | str = hp(

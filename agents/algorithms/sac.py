@@ -27,6 +27,7 @@ from rltune.agents.kernels.off_policy import ActorKernel, CriticsKernel
 from rltune.agents.kernels.sac import SACKernel
 from rltune.agents.kernels.standard import check_off_policy
 from rltune.agents.learner import Learner, Target
+from rltune.agents.memory.hindsight import replay_memory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import check_replayed
 from rltune.agents.networks.actions import BoxScale, Choices
@@ -143,14 +144,8 @@ class SAC(Algorithm[SACConfig]):
 
     def make_memory(self) -> ReplayMemory:
         """Return an empty replay memory; it holds actions as the environments got them."""
-        return ReplayMemory(
-            self.config.buffer_size,
-            self.spaces,
-            self.scale.shape,
-            self.scale.dtype,
-            gamma=self.config.gamma,
-            n_step=self.config.n_step,
-        )
+        config, scale = self.config, self.scale
+        return replay_memory(config, self.spaces, scale.shape, scale.dtype, n_step=config.n_step)
 
     @torch.no_grad()
     def act(self, obs: NDArray[Any], *, explore: bool) -> NDArray[Any]:

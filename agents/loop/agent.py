@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.config import AgentConfig, changed_config, make_config
 from rltune.agents.engines import AUTO, TORCH
+from rltune.agents.envs.goals import goals_of
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, STOCHASTIC, check_eval_mode
@@ -94,7 +95,10 @@ class Agent:
         n_envs = 1 if acts_only else config.n_envs
         self._envs = self._make_envs(n_envs, self._seeds.training, training=not acts_only)
         self._spaces = spaces = Spaces(
-            self._envs.single_observation_space, self._envs.single_action_space, config.n_envs
+            self._envs.single_observation_space,
+            self._envs.single_action_space,
+            config.n_envs,
+            None if acts_only else goals_of(config, env, env_kwargs),
         )
         self.device = resolve_device(device, spaces)
         self.algorithm = found(config, spaces, seed=self._seeds.algorithm, device=self.device)
@@ -382,6 +386,8 @@ class Agent:
     def close(self) -> None:
         """Close the environments."""
         self._envs.close()
+        if self._spaces.goals is not None:
+            self._spaces.goals.close()
 
 
 def resolve_device(device: str, spaces: Spaces) -> str:

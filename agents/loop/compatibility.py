@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rltune.agents.config import make_config
+from rltune.agents.envs.goals import goals_of
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.loop.acting import RecurrentActing
@@ -53,7 +54,10 @@ def check_fit(
                 stack.enter_context(contextlib.closing(envs))
                 made[frames, images, way] = envs
             action = envs.single_action_space
-            spaces = Spaces(envs.single_observation_space, action, settings.n_envs)
+            goals = goals_of(settings, env, env_kwargs)
+            if goals is not None:
+                stack.callback(goals.close)
+            spaces = Spaces(envs.single_observation_space, action, settings.n_envs, goals)
             algorithm = found(settings, spaces, seed=0, device="cpu")
             _step(envs, RecurrentActing(algorithm))
             asks_for_data = found.offline and "demonstrations" in config

@@ -153,7 +153,7 @@ class PrioritisedMemory(ReplayMemory):
         weight = (self.tree.leaves[index] / total * len(self)) ** -beta
         weight /= np.max(weight)
         row, env = np.divmod(index, self.n_envs)
-        batch = self._gather((self.position - row) % self.n_rows, env, generator.device)
+        batch = self._rewarded(self._sampled((self.position - row) % self.n_rows, env, generator))
         return batch._replace(
             weight=torch.from_numpy(weight.astype(np.float32)).to(generator.device),
             slot=torch.from_numpy(index),

@@ -51,6 +51,7 @@ class ReplayMemory:
     """
 
     signals: Rewarding | None = None
+    _extra_bytes = 0  # of each step and environment, that a class below keeps
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class ReplayMemory:
         self.n_rows = self.capacity + layout.n_frames
         rows = (self.n_rows, self.n_envs)
         step_bytes = math.prod(action_shape) * np.dtype(action_dtype).itemsize + 7
+        step_bytes += self._extra_bytes
         self._refuse_too_much(capacity, math.prod(rows) * (layout.frame_bytes + step_bytes))
         self.observations = layout.memory(rows)
         self.action = np.zeros((*rows, *action_shape), action_dtype)
@@ -135,11 +137,17 @@ class ReplayMemory:
     def _ends(self, row: Any, env: Any = slice(None)) -> Array:
         """Return where an episode's last observation is kept beside: bool."""
         ends: Array = self.truncated[row, env]
-        return ends if self.signals is None else ends | self.terminated[row, env]
+        if self.signals is None or not self.signals.reads_successors:
+            return ends
+        return ends | self.terminated[row, env]
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Return transitions drawn uniformly, with repetition, on the generator's device."""
         age, env = self._draw(batch_size, generator)
+        return self._rewarded(self._sampled(age, env, generator))
+
+    def _sampled(self, age: Array, env: Array, generator: torch.Generator) -> Batch:
+        """Return what was drawn; a class below may draw more for it."""
         return self._gather(age, env, generator.device)
 
     def sample_sequences(
@@ -164,7 +172,7 @@ class ReplayMemory:
         start, env = np.divmod(drawn.cpu().numpy(), self.n_envs)
         age = (start[:, None] + np.arange(total, 0, -1)).reshape(-1)
         env = env.repeat(total)
-        batch = self._gather(age, env, generator.device)
+        batch = self._rewarded(self._gather(age, env, generator.device))
         next_obs = batch.next_obs.view(n, total, -1)
         # A successor that does not follow the one before begins anew, from its stored state.
         _, _, last = self._returns(age, env)
@@ -216,13 +224,16 @@ class ReplayMemory:
         def tensor(array: Array) -> Tensor:
             return torch.from_numpy(array).to(device)
 
-        batch = Batch(
+        return Batch(
             obs=tensor(self.observations.get(first, env)),
             action=tensor(self.action[first, env]),
             reward=tensor(reward.astype(np.float32, copy=False)),
             next_obs=tensor(next_obs),
             discount=tensor(discount.astype(np.float32, copy=False)),
         )
+
+    def _rewarded(self, batch: Batch) -> Batch:
+        """Return transitions with the rewards of the signals, where there are some."""
         return batch if self.signals is None else self.signals.relabelled(batch)
 
     def _returns(self, age: Array, env: Array) -> tuple[Array, Array, Array]:

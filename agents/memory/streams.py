@@ -19,7 +19,13 @@ class Stream(NamedTuple):
 
 
 class Rewarding(Protocol):
-    """What rewards the steps of a memory beside the environment: `rltune.agents.rewards`."""
+    """What rewards the steps of a memory beside the environment: `rltune.agents.rewards`.
+
+    Attributes:
+        reads_successors: whether it has to know what followed the end of an episode
+    """
+
+    reads_successors: bool
 
     def streams(
         self,

@@ -74,6 +74,7 @@ class RewardSignals:
         self.strengths = [getattr(config, f"{name}_strength") for name in self.names]
         self.gammas = [getattr(config, f"{name}_gamma") or config.gamma for name in self.names]
         self.shares_value = value_streams(config) == 1
+        self.reads_successors = bool(self.names)
         self.optimizers = {
             name: torch.optim.Adam([p for p in signal.parameters() if p.requires_grad])
             for name, signal in self.signals.items()

@@ -78,6 +78,7 @@ _HANGS_ON = {
     "shared_value": "rnd_strength",
     "sequence_length": "lstm_size",
     "burn_in": "lstm_size",
+    "goal_selection_strategy": "n_sampled_goal",
     "rms_alpha": "optimizer",  # said with it
     "priority_alpha": "prioritised",
     "priority_beta": "prioritised",

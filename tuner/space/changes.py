@@ -24,6 +24,7 @@ SELDOM_SEARCHED = {
     "activation",
     "clip_range_vf",
     "encoder",
+    "goal_selection_strategy",
     "weight_init",
     "frame_stack",
     "log_std_init",

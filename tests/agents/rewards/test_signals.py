@@ -269,3 +269,14 @@ def test_a_memory_of_ones_own_without_signals_is_refused() -> None:
 
     with pytest.raises(UserError, match="has no place for reward signals"):
         Agent(Own, "toy_envs:Which", {"rnd_strength": 1}, total_timesteps=9)
+
+
+def test_hindsight_and_signals_go_together() -> None:
+    config = {**SMALL, **OFF, "n_sampled_goal": 4, "rnd_strength": 0.1, "extrinsic_strength": 2}
+    trained = Agent("dqn", "goal_envs:BitFlip", config, total_timesteps=128)
+    chunk = trained.learn(128)
+    assert chunk.diverged is None
+    plain = trained.memory._sampled(np.arange(1, 41), np.zeros(40, np.int64), generator())
+    both = trained.memory._rewarded(plain)
+    assert set(plain.reward.tolist()) == {-1.0, 0.0}
+    assert torch.all(both.reward > 2 * plain.reward)

@@ -333,7 +333,12 @@ def test_what_sb3_has_no_equal_for_is_named(agent: str) -> None:
 SILENT = {
     *("rms_alpha", "burn_in", "sequence_length", "noisy_sigma", "n_quantiles", "n_atoms", "v_min"),
     *("demonstrations", "cloning_steps", "cloning_batch_size", "cloning_updates"),
-    *("v_max", "priority_alpha", "priority_beta"),  # without a meaning while their switch is off
+    *(
+        "v_max",
+        "priority_alpha",
+        "priority_beta",
+        "goal_selection_strategy",
+    ),  # without a meaning while their switch is off
     *("vectorization", "frame_stack"),  # said elsewhere
 }
 TEXTS = {"ent_coef": "auto_0.3", "target_entropy": "-2.5"}
