@@ -237,7 +237,7 @@ class FactoredCategorical(nn.Module):
         with torch.no_grad():  # the actor has no part in it
             q = critics(obs).amin(0)
         terms = torch.split(probs * log_probs, self.distribution.counts, 1)
-        return (probs * q).sum(1), torch.stack([term.sum(1) for term in terms], 1)
+        return (probs * q).sum(1), torch.cat([term.sum(1, keepdim=True) for term in terms], 1)
 
     def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
         """Return the values of actions that were done: (n_critics, batch)."""
