@@ -3,8 +3,8 @@
 For Box actions, and for choices (Christodoulou 2019, arXiv:1910.07207), where expectations over the
 actions are sums. Of several choices at once (MultiDiscrete, MultiBinary) each has a distribution
 and a part of the value of its own: Q(s, a) = sum_i Q_i(s, a_i). For such a value the best policy
-has independent choices too, so nothing else is lost. With choices a learned temperature stays at
-most at 1.
+has independent choices too, so nothing else is lost. Each choice has a temperature of its own; a
+learned one stays at most at 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 
 class Scalars(NamedTuple):
-    """The hyperparameters in the losses, as 0-d tensors."""
+    """The hyperparameters in the losses, as 0-d tensors; the first two may be (choices,)."""
 
     ent_coef: Tensor
     target_entropy: Tensor
@@ -64,7 +64,7 @@ def critic_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, di
     """Return half of the TD errors' loss, summed over the critics."""
     with torch.no_grad():
         next_q, log_prob = nets.actor.expect(nets.target_critics, batch.next_obs, batch.next_noise)
-        soft_value = next_q - hp.ent_coef * log_prob
+        soft_value = next_q - (hp.ent_coef * log_prob).sum(1)
         target = hp.reward_scale * batch.reward + batch.discount * soft_value
     q = nets.actor.values(nets.critics, batch.obs, batch.action)
     loss = 0.5 * nets.td_loss(q - target).flatten(1).mean(1).sum()
@@ -72,15 +72,20 @@ def critic_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, di
 
 
 def actor_loss(nets: SACNets, batch: SACBatch, hp: Scalars) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the actor's loss: its divergence from the best policy of the soft values."""
+    """Return the actor's loss: its divergence from the best policy of the soft values.
+
+    Beside 0-d metrics there are the ``entropies`` of the choices, by which the temperatures learn.
+    """
     q, log_prob = nets.actor.expect(nets.critics, batch.obs, batch.noise)
-    loss = (hp.ent_coef * log_prob - q).mean()
-    return loss, {"actor_loss": loss.detach(), "entropy": -log_prob.detach().mean()}
+    loss = ((hp.ent_coef * log_prob).sum(1) - q).mean()
+    entropies = -log_prob.detach().mean(0)
+    metrics = {"actor_loss": loss.detach(), "entropy": entropies.sum(), "entropies": entropies}
+    return loss, metrics
 
 
-def temperature_loss(temperature: Temperature, entropy: Tensor, hp: Scalars) -> Tensor:
-    """Return a loss that a higher temperature lowers where the entropy is below its target."""
-    return (temperature.log * (entropy - hp.target_entropy)).mean()
+def temperature_loss(temperature: Temperature, entropies: Tensor, hp: Scalars) -> Tensor:
+    """Return a loss that higher temperatures lower where entropies are below their targets."""
+    return (temperature.log * (entropies - hp.target_entropy)).sum()
 
 
 class SAC(Algorithm[SACConfig]):
@@ -110,7 +115,8 @@ class SAC(Algorithm[SACConfig]):
             actor = FactoredCategorical(spaces, self.scale, config, init)
             critics = Critics(spaces, 2, 0, sum(self.scale.counts), config, init)
         actor, critics = actor.to(self.device), critics.to(self.device)
-        self.temperature = Temperature(config.ent_coef).to(self.device)
+        n_temperatures = len(actor.target_entropies())
+        self.temperature = Temperature(config.ent_coef, n_temperatures).to(self.device)
         self.target_entropy = TargetEntropy(config.target_entropy, actor, self.device)
         self.actor_learner, self.critic_learner = Learner(actor, config), Learner(critics, config)
         self.temperature_learner = Learner(self.temperature, config)
@@ -207,11 +213,13 @@ class SAC(Algorithm[SACConfig]):
             scalars = Scalars(self.temperature.value(), target_entropy, self.reward_scale)
             critic_metrics = self._learn_critics(batch, scalars, critic_rate)
             actor_metrics = self._learn_actor(batch, scalars, actor_rate)
+            entropies = actor_metrics.pop("entropies", actor_metrics["entropy"])
             if self.temperature.learned:
-                self._learn_temperature(actor_metrics["entropy"], scalars, temperature_rate)
+                self._learn_temperature(entropies, scalars, temperature_rate)
             if self.n_updates % self.config.target_update_interval == 0:
                 self.target.follow(self.critic_learner, self.config.tau)
-            history.append({**critic_metrics, **actor_metrics, "ent_coef": scalars.ent_coef})
+            mean = scalars.ent_coef.mean()
+            history.append({**critic_metrics, **actor_metrics, "ent_coef": mean})
         return {**averages(history), "learning_rate": learning_rate}
 
     def _learn_critics(self, batch: SACBatch, hp: Scalars, rate: float) -> dict[str, Any]:
@@ -232,12 +240,12 @@ class SAC(Algorithm[SACConfig]):
         self.actor_learner.step(loss, rate)
         return metrics
 
-    def _learn_temperature(self, entropy: Any, hp: Scalars, rate: float) -> None:
-        if self.kernel is not None:
-            gradient = np.array([entropy - float(hp.target_entropy)], np.float32)
+    def _learn_temperature(self, entropies: Any, hp: Scalars, rate: float) -> None:
+        if self.kernel is not None:  # for a Box, which has one entropy
+            gradient = np.array([entropies - float(hp.target_entropy)], np.float32)
             self.temperature_learner.descend(gradient, rate)
             return
-        self.temperature_learner.step(temperature_loss(self.temperature, entropy, hp), rate)
+        self.temperature_learner.step(temperature_loss(self.temperature, entropies, hp), rate)
         self.temperature.clip(self.nets.actor.largest_temperature)
 
     def state_dict(self) -> dict[str, Any]:
@@ -258,7 +266,7 @@ class SAC(Algorithm[SACConfig]):
         for name in ("nets", "actor_learner", "critic_learner"):
             getattr(self, name).load_state_dict(state[name])
         if self.temperature.learned:  # else the configuration says it
-            self.temperature.load_state_dict(state["temperature"])
+            self.temperature.restore(state["temperature"]["log"])
         self.temperature_learner.load_state_dict(state["temperature_learner"])
         exploration = state["exploration"]
         self.exploration = None if exploration is None else exploration.to(self.device)

@@ -24,7 +24,9 @@ class SACConfig(ActorCriticConfig):
         False, mutable=False, help="one value for all rewards, none for each reward signal"
     )
     ent_coef: str = hp(
-        "auto", help="temperature: a number, auto (learned from 1 on) or auto_0.1 (from 0.1 on)"
+        "auto",
+        help="temperature of each choice: a number, auto (learned from 1 on) or auto_0.1 "
+        "(from 0.1 on)",
     )
     temperature_learning_rate: float | str = hp(
         0.0,
@@ -35,7 +37,9 @@ class SACConfig(ActorCriticConfig):
         help="a learned temperature's; 0: learning_rate",
     )
     target_entropy: str = hp(
-        "auto", help="what a learned temperature aims at; auto: -size, or 0.89 of the largest"
+        "auto",
+        help="what learned temperatures aim at: a number, of all choices together; auto: -size, or "
+        "0.89 of each choice's largest",
     )
     target_update_interval: int = hp(
         1, low=1, high=8, minimum=1, help="updates to each movement of the targets"

@@ -1,4 +1,8 @@
-"""SAC's temperature and its target entropy (Haarnoja et al. 2018, arXiv:1812.05905, section 5)."""
+"""SAC's temperatures and target entropies (Haarnoja et al. 2018, arXiv:1812.05905, section 5).
+
+Each of several choices has its own, as in Unity's ML-Agents: one of two values can be decided while
+another of twenty is still explored.
+"""
 
 from __future__ import annotations
 
@@ -11,41 +15,49 @@ from torch import Tensor, nn
 
 
 class Temperature(nn.Module):
-    """The weight of the entropy, by its logarithm.
+    """The weights of the choices' entropies, by their logarithms (choices,); a Box has one.
 
     Args:
-        ent_coef: a number; auto or auto_<number>: it is ``learned``, from 1 or from the number on
+        ent_coef: a number, for every choice alike; auto or auto_<number>: each is ``learned``, from
+            1 or from the number on
+        n: how many
 
     Raises:
         UserError: it is neither, or not positive.
     """
 
-    def __init__(self, ent_coef: str) -> None:
+    def __init__(self, ent_coef: str, n: int = 1) -> None:
         super().__init__()
         self.learned = str(ent_coef).startswith("auto")
         start = "1" if ent_coef == "auto" else str(ent_coef).removeprefix("auto_")
         initial = _number("ent_coef", start, ent_coef)
         if initial < 0 or (self.learned and initial == 0):
             raise UserError(f"ent_coef is {ent_coef!r}, but a temperature must be positive")
-        self.log = nn.Parameter(torch.tensor([initial]).log())
+        self.log = nn.Parameter(torch.tensor([initial] * n).log())
 
     def value(self) -> Tensor:
-        """Return the temperature without its gradient: 0-d."""
-        return self.log.detach().exp().squeeze()
+        """Return the temperatures without their gradient: (n,)."""
+        return self.log.detach().exp()
+
+    @torch.no_grad()
+    def restore(self, log: Tensor) -> None:
+        """Take over logarithms: (n,), or (1,) of a version with one temperature for all choices."""
+        self.log.copy_(log)
 
     @torch.no_grad()
     def clip(self, largest: float) -> None:
-        """Keep the temperature at most at ``largest``."""
+        """Keep the temperatures at most at ``largest``."""
         self.log.clamp_(max=math.log(largest))
 
 
 class TargetEntropy:
-    """The entropy that a learned temperature aims at.
+    """The entropies that learned temperatures aim at, one for each choice; a Box has one.
 
     Args:
-        target_entropy: a number; or auto: as the actor says, and where there are action masks, for
-            the actions that they allow
-        actor: its entropy is meant
+        target_entropy: a number: of the whole action, shared among the choices in proportion to
+            their largest entropies; or auto: as the actor says, and where there are action masks,
+            for the actions that they allow
+        actor: its entropies are meant
         device: of the result
 
     Raises:
@@ -59,19 +71,24 @@ class TargetEntropy:
         device: torch.device,
     ) -> None:
         auto = target_entropy == "auto"
-        fixed = (
-            actor.target_entropy()
-            if auto
-            else _number("target_entropy", target_entropy, target_entropy)
-        )
+        fixed = actor.target_entropies()
+        if not auto:
+            total = _number("target_entropy", target_entropy, target_entropy)
+            fixed = [total * share for share in _shares(fixed)]
         self.fixed = torch.tensor(fixed, device=device)
         self._masked: FactoredCategorical | None = None  # the actor, where masks are followed
         if auto and isinstance(actor, FactoredCategorical) and actor.torso.parts.n_mask:
             self._masked = actor
 
     def of(self, obs: Tensor) -> Tensor:
-        """Return the target where ``obs`` (batch, ...) was seen: 0-d."""
-        return self._masked.masked_target_entropy(obs) if self._masked else self.fixed
+        """Return the targets where ``obs`` (batch, ...) was seen: (choices,)."""
+        return self._masked.masked_target_entropies(obs) if self._masked else self.fixed
+
+
+def _shares(entropies: list[float]) -> list[float]:
+    """Return the shares in the sum; equal ones where no choice has two values."""
+    total = sum(entropies)
+    return [entropy / total if total else 1 / len(entropies) for entropy in entropies]
 
 
 def _number(name: str, text: str, written: str) -> float:

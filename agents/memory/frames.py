@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +22,22 @@ class FrameLayout(NamedTuple):
     dtype: np.dtype[Any]
     n_frames: int  # in one observation
     pixels: slice = slice(0, 0)  # where in a vector they lie
+    n_rest: int = 0  # numbers behind an image: mask and states of an `AugmentedBox`
 
     @classmethod
     def of(cls, spaces: Spaces, n_frames: int | None) -> FrameLayout:
         """Return the layout for a space; ``n_frames`` as in `ReplayMemory`."""
         shape = spaces.observation.shape
         assert shape is not None
-        inner = InputParts(spaces.observation).observation_space
+        parts = InputParts(spaces.observation)
+        inner = parts.observation_space
         if isinstance(inner, Mixed):
             pixels = slice(inner.n_vector, inner.n_vector + inner.n_pixels)
             return cls(shape, np.dtype(np.float32), 1, pixels)
+        floats = spaces.observation.dtype == np.float32
+        if parts.has_images and inner.dtype == np.uint8 and floats:
+            image = cls.of(replace(spaces, observation=inner), n_frames)
+            return image._replace(n_rest=shape[0] - math.prod(parts.shape))
         is_bytes = spaces.observation.dtype == np.uint8
         dtype = np.dtype(np.uint8 if is_bytes else np.float32)
         if not is_bytes or len(shape) != 3:
@@ -45,12 +52,15 @@ class FrameLayout(NamedTuple):
     def frame_bytes(self) -> int:
         """The bytes of what a row stores of one environment."""
         n_pixels: int = self.pixels.stop - self.pixels.start
-        return (math.prod(self.shape) - n_pixels) * self.dtype.itemsize + n_pixels
+        rest = 4 * self.n_rest
+        return (math.prod(self.shape) - n_pixels) * self.dtype.itemsize + n_pixels + rest
 
-    def memory(self, rows: tuple[int, int]) -> FrameRows | MixedRows:
+    def memory(self, rows: tuple[int, int]) -> FrameRows | MixedRows | AugmentedRows:
         """Return an empty one for so many rows and environments."""
         if self.pixels.stop:
             return MixedRows(rows, self.shape[0], self.pixels)
+        if self.n_rest:
+            return AugmentedRows(rows, self)
         return FrameRows(rows, self)
 
 
@@ -149,3 +159,56 @@ class FrameRows:
         if self.n_frames > 1 and len(rows) > 1:
             envs = np.arange(self.frames.shape[1])
             self._before = self.get(np.full(len(envs), rows[-2]), envs)
+
+
+class AugmentedRows:
+    """Images by row and environment as bytes, and beside them the numbers behind each.
+
+    What is put in and comes out is the float32 vector of an `AugmentedBox`.
+
+    Args:
+        rows: how many there are, and of how many environments
+        layout: of the images, and how many numbers follow them
+    """
+
+    def __init__(self, rows: tuple[int, int], layout: FrameLayout) -> None:
+        self.dtype = np.dtype(np.float32)
+        self.images = FrameRows(rows, layout)
+        self.frames = np.zeros((*rows, layout.n_rest), np.float32)
+        self._shape = (layout.n_frames * layout.shape[0], *layout.shape[1:])
+        self._size = math.prod(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays."""
+        return self.images.nbytes + self.frames.nbytes
+
+    def put(self, row: int, obs: Array) -> None:
+        """Store the observations (n_envs, size) that follow those of the last ``put``."""
+        self.images.put(row, self._images(obs))
+        self.frames[row] = obs[:, self._size :]
+
+    def put_successor(self, row: int, obs: Array, next_obs: Array) -> None:
+        """Store for now what followed ``obs``; the next ``put`` writes this row again."""
+        self.images.put_successor(row, self._images(obs), self._images(next_obs))
+        self.frames[row] = next_obs[:, self._size :]
+
+    def _images(self, obs: Array) -> Array:
+        return obs[:, : self._size].astype(np.uint8).reshape(-1, *self._shape)
+
+    def get(self, row: Array, env: Array) -> Array:
+        """Return a copy of the observations: (len(row), size)."""
+        images = self.images.get(row, env).reshape(len(row), -1)
+        return np.concatenate([images, self.frames[row, env]], 1, dtype=np.float32)
+
+    def state_dict(self, rows: Array) -> dict[str, Any]:
+        """Return the given rows as tensors."""
+        return {
+            "images": self.images.state_dict(rows),
+            "frames": torch.from_numpy(self.frames[rows]),
+        }
+
+    def load_state_dict(self, rows: Array, state: dict[str, Any]) -> None:
+        """Take over what ``state_dict`` gave for as many rows."""
+        self.images.load_state_dict(rows, state["images"])
+        self.frames[rows] = state["frames"].numpy()

@@ -137,9 +137,9 @@ class ReplayMemory:
     def _ends(self, row: Any, env: Any = slice(None)) -> Array:
         """Return where an episode's last observation is kept beside: bool."""
         ends: Array = self.truncated[row, env]
-        if self.signals is None or not self.signals.reads_successors:
-            return ends
-        return ends | self.terminated[row, env]
+        if self.signals is not None and self.signals.reads_successors:
+            ends = ends | self.terminated[row, env]
+        return ends
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Return transitions drawn uniformly, with repetition, on the generator's device."""

@@ -8,7 +8,7 @@ import torch
 from rltune.agents.errors import UserError
 from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.replay import ReplayMemory
-from rltune.agents.spaces import InputParts, Spaces
+from rltune.agents.spaces import Spaces
 
 
 class _Replayed(Protocol):
@@ -26,8 +26,6 @@ class _Replayed(Protocol):
 
 def check_replayed(config: _Replayed, spaces: Spaces) -> None:
     """Raise `UserError` where sequences of such a configuration can't be replayed."""
-    if len(InputParts(spaces.observation).shape) != 1:
-        raise UserError("an LSTM can't replay images; use ppo or a2c, or lstm_size 0")
     steps, length = config.buffer_size // spaces.n_envs, config.burn_in + config.sequence_length
     if steps < length:
         raise UserError(

@@ -123,9 +123,9 @@ class SquashedGaussian(nn.Module):
     def _mean(self, output: Tensor) -> Tensor:
         return hardtanh(output, -SDE_MEAN, SDE_MEAN) if self.use_sde else output[:, : self.size]
 
-    def target_entropy(self) -> float:
-        """Return the entropy that the temperature aims at by default."""
-        return -float(self.size)
+    def target_entropies(self) -> list[float]:
+        """Return the entropy that the temperature aims at by default; there is one."""
+        return [-float(self.size)]
 
     def noise(self, batch: int, generator: torch.Generator) -> Tensor:
         """Draw what `sample` needs: (batch, size), or with gSDE one (latent, size) for all."""
@@ -133,12 +133,12 @@ class SquashedGaussian(nn.Module):
         return torch.randn(shape, generator=generator, device=generator.device)
 
     def expect(self, critics: Critics, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the smallest value and the log-density of a sample, each (batch,).
+        """Return the smallest value (batch,) and the log-density (batch, 1) of a sample.
 
         With several streams of rewards, values are (streams, batch).
         """
         action, log_prob = self.sample(obs, noise)
-        return critics(obs, action).amin(0).squeeze(-1), log_prob
+        return critics(obs, action).amin(0).squeeze(-1), log_prob.unsqueeze(1)
 
     def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
         """Return the values of actions that were done: (n_critics, batch)."""
@@ -219,27 +219,28 @@ class FactoredCategorical(nn.Module):
         """Return the logits of all choices: (batch, values)."""
         return self.torso.parts.allow(self.head(self.torso(obs)), obs)
 
-    def target_entropy(self) -> float:
-        """Return the entropy that the temperature aims at by default."""
-        return TARGET_ENTROPY * sum(math.log(n) for n in self.distribution.counts)
+    def target_entropies(self) -> list[float]:
+        """Return the entropies that the choices' temperatures aim at by default."""
+        return [TARGET_ENTROPY * math.log(n) for n in self.distribution.counts]
 
-    def masked_target_entropy(self, obs: Tensor) -> Tensor:
-        """Return the same for the actions that are allowed in ``obs``, on average: 0-d."""
+    def masked_target_entropies(self, obs: Tensor) -> Tensor:
+        """Return the same for the actions that are allowed in ``obs``, on average: (choices,)."""
         masks = torch.split(self.torso.parts.mask(obs), self.distribution.counts, 1)
-        return TARGET_ENTROPY * torch.stack([mask.sum(1).log() for mask in masks]).sum(0).mean()
+        return TARGET_ENTROPY * torch.stack([mask.sum(1).log() for mask in masks]).mean(1)
 
     def noise(self, batch: int, generator: torch.Generator) -> Tensor:
         """Return nothing: expectations need no samples."""
         return torch.empty(batch, 0, device=generator.device)
 
     def expect(self, critics: Critics, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the expectations of the value and of the log-probability, each (batch,)."""
+        """Return the expected value (batch,) and log-probabilities of choices (batch, choices)."""
         logits = torch.split(self.logits(obs), self.distribution.counts, 1)
         log_probs = torch.cat([part.log_softmax(1) for part in logits], 1)
         probs = log_probs.exp()
         with torch.no_grad():  # the actor has no part in it
             q = critics(obs).amin(0)
-        return (probs * q).sum(-1), (probs * log_probs).sum(1)
+        terms = torch.split(probs * log_probs, self.distribution.counts, 1)
+        return (probs * q).sum(-1), torch.cat([term.sum(1, keepdim=True) for term in terms], 1)
 
     def values(self, critics: Critics, obs: Tensor, action: Tensor) -> Tensor:
         """Return the values of actions that were done: (n_critics, batch)."""

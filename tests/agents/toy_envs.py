@@ -365,3 +365,67 @@ class Camera(gymnasium.Env[Any, Any]):
         reward = float(chosen == self.bright ^ self.turn)
         self.steps += 1
         return self._look(), reward, self.steps >= 8, False, self._info()
+
+
+class Signs(gymnasium.Env[Any, Any]):
+    """Two signs are answered at every step; the best return is 1, and guessing is worth 0.5.
+
+    Args:
+        actions: "box": a number near each sign's; "choices": each sign (MultiDiscrete); "masked":
+            the first sign, with a third action that is never right and sometimes forbidden
+        picture: the signs are halves of an image, not numbers
+        recall: they are shown in the first step alone, and asked in all others
+        length: of an episode
+    """
+
+    def __init__(
+        self,
+        actions: str = "choices",
+        picture: bool = False,
+        recall: bool = False,
+        length: int = 4,
+    ) -> None:
+        self.actions, self.picture, self.recall, self.length = actions, picture, recall, length
+        self.action_space = {
+            "box": spaces.Box(-1, 1, (2,), np.float32),
+            "choices": spaces.MultiDiscrete([2, 3]),
+            "masked": spaces.Discrete(3),
+        }[actions]
+        self.observation_space = (
+            spaces.Box(0, 255, (6, 6, 1), np.uint8)
+            if picture
+            else spaces.Box(-1, 1, (2,), np.float32)
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.signs = self.np_random.integers(0, 2, 2)
+        return self._look(), self._info()
+
+    def _look(self) -> Any:
+        shown = 2 * self.signs - 1 if self.steps == 0 or not self.recall else np.zeros(2)
+        if not self.picture:
+            return shown.astype(np.float32)
+        halves = np.repeat((100 + 100 * shown).astype(np.uint8), 3)
+        return np.tile(halves, (6, 1))[..., None]
+
+    def _info(self) -> Any:
+        self.mask = np.array([1, 1, self.np_random.integers(2)], np.int8)
+        return {"action_mask": self.mask} if self.actions == "masked" else {}
+
+    def step(self, action: Any) -> Any:
+        asked = self.steps > 0 or not self.recall
+        worth = self._worth(action) / (self.length - self.recall) if asked else 0.0
+        self.steps += 1
+        if not self.recall:
+            self.signs = self.np_random.integers(0, 2, 2)
+        return self._look(), worth, self.steps == self.length, False, self._info()
+
+    def _worth(self, action: Any) -> float:
+        if self.actions == "box":
+            return 1 - float(np.abs(action - (self.signs - 0.5)).mean())
+        if self.actions == "choices":
+            return float(np.mean(action == self.signs))
+        assert self.mask[action]
+        return float(action == self.signs[0])

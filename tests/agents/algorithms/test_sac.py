@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -127,16 +128,20 @@ def test_losses_over_choices_are_sums_over_all_joint_actions(space: Any) -> None
     agent = make(space)
     batch = agent.minibatches.of(fill(agent, 30).sample(16, agent.generator))
     counts = agent.scale.counts  # type: ignore[union-attr]
+    temperatures = 0.3 + 0.2 * torch.arange(len(counts))
     joint = list(itertools.product(*(range(n) for n in counts)))
     starts = np.cumsum([0, *counts])[:-1]
 
-    def policy(obs: torch.Tensor) -> list[tuple[tuple[int, ...], torch.Tensor]]:
+    def policy(obs: torch.Tensor) -> list[tuple[tuple[int, ...], torch.Tensor, torch.Tensor]]:
+        """Return actions, their probabilities, and what the entropies count in them."""
         logits = agent.nets.actor.head(agent.nets.actor.torso(obs))
         parts = [torch.distributions.Categorical(logits=x) for x in torch.split(logits, counts, 1)]
-        return [
-            (a, sum(p.log_prob(torch.tensor(x)) for p, x in zip(parts, a, strict=True)).squeeze())
-            for a in joint
-        ]
+        found = []
+        for action in joint:
+            logs = [p.log_prob(torch.tensor(x)) for p, x in zip(parts, action, strict=True)]
+            each = torch.cat(logs)
+            found.append((action, each.sum().exp(), (temperatures * each).sum()))
+        return found
 
     def q(critics: Any, obs: torch.Tensor, action: Any, smallest: bool) -> torch.Tensor:
         rows = critics(obs)[:, 0]
@@ -148,22 +153,22 @@ def test_losses_over_choices_are_sums_over_all_joint_actions(space: Any) -> None
         obs, next_obs = batch.obs[i : i + 1], batch.next_obs[i : i + 1]
         with torch.no_grad():
             value = sum(
-                lp.exp() * (q(agent.nets.target_critics, next_obs, a, True) - 0.3 * lp)
-                for a, lp in policy(next_obs)
+                prob * (q(agent.nets.target_critics, next_obs, a, True) - bonus)
+                for a, prob, bonus in policy(next_obs)
             )
             target = batch.reward[i] + batch.discount[i] * value
         done = [int(x) for x in batch.action[i]]
         errors = q(agent.nets.critics, obs, done, False) - target
         critic_total = critic_total + 0.5 * errors.square().sum() / 16
-        for action, lp in policy(obs):
+        for action, prob, bonus in policy(obs):
             best = q(agent.nets.critics, obs, action, True).squeeze().detach()
-            actor_total = actor_total + lp.exp() * (0.3 * lp - best) / 16
+            actor_total = actor_total + prob * (bonus - best) / 16
 
     for loss, naive, nets in (
         (critic_loss, critic_total, agent.nets.critics),
         (actor_loss, actor_total, agent.nets.actor),
     ):
-        ours, _ = loss(agent.nets, batch, HYPER)
+        ours, _ = loss(agent.nets, batch, HYPER._replace(ent_coef=temperatures))
         torch.testing.assert_close(ours, naive)
         parameters = list(nets.parameters())
         for own, other in zip(
@@ -195,6 +200,36 @@ def test_the_temperature_moves_towards_the_target_entropy(space: Any) -> None:
     fixed = make(space, ent_coef="0.2")
     assert fixed.update(fill(fixed, 20), 0.0)["ent_coef"] == pytest.approx(0.2)
     assert fixed.temperature.value().item() == pytest.approx(0.2)
+
+
+def test_the_temperature_of_each_choice_moves_towards_its_own_target() -> None:
+    agent = make(spaces.MultiDiscrete([2, 2, 1]), ent_coef="auto_0.1")
+    memory = fill(agent, 20)
+    agent.target_entropy.fixed = torch.tensor([10.0, -10.0, 0.0])
+    metrics = agent.update(memory, 0.0)
+    assert metrics["ent_coef"] == pytest.approx(0.1)  # before the update
+    assert metrics["entropy"] == pytest.approx(2 * np.log(2), abs=0.1)  # of all choices
+    first, second, third = agent.temperature.value().tolist()
+    assert first > 0.1 > second
+    assert third == pytest.approx(0.1)  # one value: nothing to choose
+    assert agent.update(memory, 0.0)["ent_coef"] == pytest.approx((first + second + third) / 3)
+
+
+def test_one_temperature_of_an_earlier_version_becomes_that_of_every_choice() -> None:
+    agent = make(CHOICES[1], ent_coef="auto_0.1")
+    agent.update(fill(agent, 20), 0.0)
+    state = copy.deepcopy(agent.state_dict())
+    state["temperature"]["log"] = torch.tensor([-3.0])
+    for name in ("mean", "square"):
+        state["temperature_learner"][name] = torch.tensor([0.5])
+    agent.load_state_dict(state)
+    assert agent.temperature.log.tolist() == [-3.0, -3.0]
+    assert agent.temperature_learner.square.tolist() == [0.5, 0.5]
+    agent.update(fill(agent, 20), 0.0)
+    assert len(set(agent.temperature.log.tolist())) == 2
+    again = make(CHOICES[1])
+    again.load_state_dict(agent.state_dict())
+    assert torch.equal(again.temperature.log, agent.temperature.log)
 
 
 def test_a_learned_temperature_is_bounded_where_there_are_choices() -> None:

@@ -23,25 +23,32 @@ def make(action: spaces.Space[Any], **config: Any) -> SAC:
     ("text", "value", "learned"), [("auto", 1, True), ("auto_0.1", 0.1, True), ("0.2", 0.2, False)]
 )
 def test_the_temperature_begins_as_it_is_told(text: str, value: float, learned: bool) -> None:
-    temperature = Temperature(text)
-    assert temperature.value().item() == pytest.approx(value)
+    temperature = Temperature(text, 2)
+    assert temperature.value().tolist() == pytest.approx([value] * 2)
     assert temperature.learned == learned
     temperature.clip(0.15)
-    assert temperature.value().item() == pytest.approx(min(value, 0.15))
+    assert temperature.value().tolist() == pytest.approx([min(value, 0.15)] * 2)
 
 
 @pytest.mark.parametrize(
     ("space", "target"),
     [
-        (spaces.Box(-2, 2, (2,), np.float32), -2),
-        (spaces.Discrete(3), 0.89 * math.log(3)),
-        (spaces.MultiDiscrete([2, 3]), 0.89 * math.log(6)),
+        (spaces.Box(-2, 2, (2,), np.float32), [-2]),
+        (spaces.Discrete(3), [0.89 * math.log(3)]),
+        (spaces.MultiDiscrete([2, 3]), [0.89 * math.log(2), 0.89 * math.log(3)]),
+        (spaces.MultiBinary(2), [0.89 * math.log(2)] * 2),
     ],
 )
-def test_it_aims_at_the_usual_targets(space: spaces.Space[Any], target: float) -> None:
+def test_it_aims_at_the_usual_targets(space: spaces.Space[Any], target: list[float]) -> None:
     obs = torch.zeros(5, 4)
-    assert make(space).target_entropy.of(obs).item() == pytest.approx(target)
-    assert make(space, target_entropy="-0.3").target_entropy.of(obs).item() == pytest.approx(-0.3)
+    assert make(space).target_entropy.of(obs).tolist() == pytest.approx(target)
+    told = make(space, target_entropy="-0.3").target_entropy.of(obs).tolist()
+    assert told == pytest.approx([-0.3 * one / sum(target) for one in target])
+
+
+def test_a_target_is_shared_where_no_choice_has_two_values() -> None:
+    agent = make(spaces.MultiDiscrete([1, 1]), target_entropy="0.5")
+    assert agent.target_entropy.fixed.tolist() == [0.25, 0.25]
 
 
 @pytest.mark.parametrize("wrong", ["automatic", "auto_0", "-1"])

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rltune.agents.errors import UserError
 from rltune.agents.machine.memory import free_memory
 from rltune.agents.memory.replay import ReplayMemory
-from rltune.agents.spaces import Spaces
+from rltune.agents.spaces import AugmentedBox, Spaces
 
 GAMMA = 0.9
 
@@ -269,6 +269,47 @@ def test_images_are_compressed_and_vectors_are_not(monkeypatch: pytest.MonkeyPat
     vectors = make(20, 1)
     World(1, seed=0).play(vectors, 5)
     assert vectors.state_dict()["observations"]["compressed"] is None
+
+
+@pytest.mark.parametrize("n_frames", [1, 4])
+def test_images_with_a_mask_and_states_behind_them_are_kept_as_bytes(n_frames: int) -> None:
+    image = spaces.Box(0, 255, SHAPE, np.uint8)
+    augmented, n_pixels = AugmentedBox(image, 3, (2,)), 4 * 5 * 6
+    plain = spaces.Box(-np.inf, np.inf, augmented.shape, np.float32)
+
+    def memory(space: spaces.Box) -> Any:
+        where = Spaces(space, spaces.Discrete(3), 2)
+        return ReplayMemory(20, where, (), np.int64, gamma=GAMMA, n_frames=n_frames)
+
+    ours, floats = memory(augmented), memory(plain)
+    stacks, rest = Stacks(n_frames, seed=n_frames), np.random.default_rng(0)
+
+    def play(steps: int) -> None:
+        for _ in range(steps):
+            step = stacks.step()
+            for name in ("obs", "next_obs"):
+                behind = rest.normal(size=(2, 3 + 1 + 4))
+                step[name] = np.concatenate(
+                    [step[name].reshape(2, -1), behind], 1, dtype=np.float32
+                )
+            for each in (ours, floats):
+                each.add(**step)
+
+    for _ in range(4):
+        play(13)
+        for age in range(1, ours.steps + 1):
+            where = np.full(2, age), np.arange(2), torch.device("cpu")
+            for part, other in zip(ours._gather(*where), floats._gather(*where), strict=True):
+                assert part is other is None or torch.equal(part, other)
+        again = memory(augmented)
+        again.load_state_dict(ours.state_dict())
+        ours = again
+    # A frame's pixels are bytes, what stands behind them floats; two more are the stack's.
+    row = n_pixels // n_frames + 4 * (3 + 1 + 4) + 2
+    assert ours.observations.nbytes == 2 * ours.n_rows * row
+    assert ours.non_finite() == []
+    ours.observations.frames[3, 1] = np.inf
+    assert ours.non_finite() == ["an observation"]
 
 
 def test_the_capacity_counts_transitions_whatever_the_number_of_environments() -> None:

@@ -342,6 +342,36 @@ def test_what_does_not_go_together(name: str, changes: Any, said: str) -> None:
         make(name, "CartPole-v1", **changes)
 
 
-def test_images_are_not_replayed() -> None:
-    with pytest.raises(UserError, match="images"):
-        make("dqn", "tests.agents.toy_envs:Picture")
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("frame_stack", [0, 2])
+def test_images_are_remembered_and_resumed_bit_equal(
+    name: str, frame_stack: int, tmp_path: Any
+) -> None:
+    """With masks, too; the networks read the pixels as numbers from 0 to 1."""
+    config = {"encoder": "small_cnn", "frame_stack": frame_stack, "lstm_size": 4}
+    config |= {"learning_starts": 32} if name in ("dqn", "sac") else {"n_steps": 8}
+    agents = [make(name, "tests.agents.toy_envs:FencedPicture", 96, **config) for _ in range(2)]
+    straight, agent = agents
+    assert straight.learn(96).updates
+    agent.learn(64)
+    agent.save(tmp_path / "agent.pt")
+    resumed = Agent.load(tmp_path / "agent.pt")
+    resumed.learn(96)
+    for key, tensor in nets_of(straight).items():
+        assert torch.equal(tensor, nets_of(resumed)[key]), key
+    assert straight.evaluate(2).returns == resumed.evaluate(2).returns
+    modules = straight.algorithm.nets.modules()  # type: ignore[attr-defined]
+    assert {module.scale for module in modules if hasattr(module, "scale")} == {1 / 255}
+
+
+def test_burn_in_of_images_is_what_stepping_gives() -> None:
+    agent: Any = make("dqn", "tests.agents.toy_envs:Picture", 96, learning_starts=32, lstm_size=4)
+    agent.learn(96)
+    nets, generator = agent.algorithm.nets, torch.Generator().manual_seed(0)
+    batch = agent.memory.sample_sequences(3, 5, 2, generator)
+    image = nets.parts.observation(batch.obs)
+    assert image.shape == (3 * 7, 1, 36, 36)
+    assert set(image.unique().tolist()) == {20, 220}
+    warm = nets.warm_up(batch.obs, 2)
+    whole = nets(batch.obs).view(3, 7, -1)[:, 2:].flatten(0, 1)
+    torch.testing.assert_close(nets(warm).squeeze(-1), whole)
