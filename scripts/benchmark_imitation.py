@@ -45,9 +45,9 @@ class Task(NamedTuple):
 
 
 TASKS = (
-    Task("CartPole-v1", "ppo", "zoo", 100_000, 100_000),
-    Task("LunarLander-v3", "ppo", "zoo", 1_000_000, 200_000),
-    Task("InvertedDoublePendulum-v5", "sac", "", 30_000, 200_000),
+    Task("CartPole-v1", "ppo", "zoo", 100_000, 500_000),
+    Task("LunarLander-v3", "ppo", "zoo", 1_000_000, 500_000),
+    Task("InvertedDoublePendulum-v5", "sac", "", 30_000, 500_000),
 )
 
 
