@@ -29,8 +29,19 @@ class BCConfig(RecurrentConfig):
     demonstrations: str = hp(
         "", mutable=False, help="file of demonstrations to learn from: rltune play RUN --record"
     )
+    # The last policy counts, and where little stands between it and a fall it has to be exact.
     learning_rate: float | str = hp(
-        1e-3, low=1e-4, high=1e-2, scale="log", schedule=True, help="step size of the optimizer"
+        "lin_3e-3",
+        low=1e-4,
+        high=1e-2,
+        scale="log",
+        schedule=True,
+        help="step size of the optimizer",
+    )
+    # Off: an expert stays where it is good, and of a spread so small the first steps of its
+    # episodes are too far away.
+    normalize_observations: bool = hp(
+        False, mutable=False, help="normalise by the demonstrated observations (vectors only)"
     )
     batch_size: int = hp(
         64, low=32, high=512, scale="pow2", minimum=1, help="demonstrated steps in a minibatch"

@@ -45,7 +45,8 @@ class OfflineLoop(TrainingLoop):
         """Do one update; the last one of a training may have more steps than are counted."""
         progress = self.progress
         left = self.total_timesteps - progress.env_steps
-        progress.env_steps += min(self.algorithm.update_every, max(1, left))
+        every = self.algorithm.update_every
+        progress.env_steps += min(every, left) if left > 0 else every
         self._update(tally)
 
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-ROOM, ROOMS = 9, 3
+ROOM, ROOMS = 11, 3
 WIDTH = ROOMS * (ROOM + 1) - 1
 MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
@@ -25,7 +25,7 @@ class KeyRooms(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(4)
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
-    def __init__(self, max_episode_steps: int = 300) -> None:
+    def __init__(self, max_episode_steps: int = 400) -> None:
         self.limit = max_episode_steps
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

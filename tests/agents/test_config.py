@@ -15,6 +15,7 @@ from rltune.agents.config import (
     canonical_name,
     config_dict,
     config_hash,
+    fixed,
     hp,
     hyperparameters,
     make_config,
@@ -145,3 +146,16 @@ def test_a_number_given_as_text_keeps_all_its_digits() -> None:
     from rltune.agents.algorithms.sac import SACConfig
 
     assert float(make_config(SACConfig, {"ent_coef": 0.123456789}).ent_coef) == 0.123456789
+
+
+def test_a_hyperparameter_of_the_class_above_may_be_none_of_this_one() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Fixed(AgentConfig):
+        gamma: float = fixed(0.5)
+
+    assert "gamma" not in hyperparameters(Fixed)
+    assert Fixed().gamma == 0.5
+    assert "gamma" not in config_dict(Fixed())
+    assert make_config(Fixed, config_dict(Fixed(learning_rate=1e-2))) == Fixed(learning_rate=1e-2)
+    with pytest.raises(UserError, match="unknown hyperparameter 'gamma'"):
+        make_config(Fixed, {"gamma": 0.9})

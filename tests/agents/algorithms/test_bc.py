@@ -36,7 +36,7 @@ def weights(agent: Agent) -> dict[str, torch.Tensor]:
     ("env", "config"),
     [
         ("Which", {}),
-        ("Which", {"normalize_observations": False, "optimizer": "rmsprop"}),
+        ("Which", {"normalize_observations": True, "optimizer": "rmsprop"}),
         ("Which", {"weight_decay": 0.1}),
         ("Both", {"layer_norm": True}),
         ("Bits", {}),
@@ -68,8 +68,9 @@ def test_the_steps_of_minibatches_are_counted_and_a_budget_is_kept(tmp_path: Pat
     chunk = agent.learn(1000)
     assert (chunk.env_steps, chunk.updates) == (1000, 14)  # the last one counts 40 of 64
     assert agent.env_steps == agent.total_timesteps
-    agent.total_timesteps = 1100
-    assert agent.learn(1100).updates == 2
+    assert agent.learn(1064).updates == 1  # beyond the end, as others do
+    agent.total_timesteps = 1200
+    assert agent.learn(1200).updates == 3
     recurrent = make("Remember", demonstrate("Remember", tmp_path / "memory.parquet"), lstm_size=4)
     assert recurrent.learn(1).env_steps == 64  # two sequences
     recurrent = make(
@@ -114,14 +115,14 @@ def test_a_trained_policy_acts_without_its_demonstrations(tmp_path: Path) -> Non
 
 def test_observations_are_normalised_by_all_demonstrated_ones(tmp_path: Path) -> None:
     file = demonstrate("Which", tmp_path / "demos.parquet")
-    agent = make("Which", file, validation_fraction=0.0)
+    agent = make("Which", file, validation_fraction=0.0, normalize_observations=True)
     obs = np.concatenate([episode.obs[:-1] for episode in read(file).episodes])
     assert agent.observations is not None
     assert agent.observations.statistics.mean == pytest.approx(obs.mean(0), abs=1e-5)
     before = agent.observations.state_dict()
     agent.learn(640)
     assert torch.equal(agent.observations.state_dict()["mean"], before["mean"])
-    assert make("Which", file, normalize_observations=False).observations is None
+    assert make("Which", file).observations is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,8 @@ def test_ppo_begins_with_what_was_cloned(tmp_path: Path) -> None:
     cloned = make("Aim", file)
     cloned.learn(32_000)
     cloned.save(tmp_path / "cloned.pt")
-    ppo = Agent("ppo", "toy_envs:Aim", {"net_arch": [32, 32]}, total_timesteps=100)
+    values = {"net_arch": [32, 32], "normalize_observations": False}
+    ppo = Agent("ppo", "toy_envs:Aim", values, total_timesteps=100)
     ppo.load_weights(tmp_path / "cloned.pt")
     assert ppo.evaluate(20).returns == pytest.approx(cloned.evaluate(20).returns)
     assert ppo.evaluate(20).mean > 7.9

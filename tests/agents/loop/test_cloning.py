@@ -92,6 +92,21 @@ def test_a_resumed_training_is_bit_equal(engine: str, tmp_path: Path) -> None:
         assert torch.equal(weights, second.algorithm.nets.state_dict()[name]), name
 
 
+def test_demonstrated_steps_are_drawn_from_a_seed_of_their_own(tmp_path: Path) -> None:
+    file = demonstrate("Which", tmp_path / "demos.parquet")
+    trained = make("ppo", "Which", file)
+    assert trained._cloning is not None
+    seed = trained._cloning.generator.initial_seed()
+    assert seed != trained.algorithm.generator.initial_seed()
+    # Those of a training that was saved go on where they were, whatever the seed.
+    trained.learn(320)
+    state = trained._cloning.generator.get_state()
+    trained.save(tmp_path / "half.pt")
+    again = Agent.load(tmp_path / "half.pt")
+    assert again._cloning is not None
+    assert torch.equal(again._cloning.generator.get_state(), state)
+
+
 def test_a_population_may_change_the_strength(tmp_path: Path) -> None:
     file = demonstrate("Which", tmp_path / "demos.parquet")
     trained = make("ppo", "Which", file, cloning=0.0)

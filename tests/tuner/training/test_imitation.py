@@ -87,9 +87,9 @@ def test_a_run_does_what_runs_of_others_do(
 
 def test_the_same_in_python(demos: str) -> None:
     result = rltune.train(
-        "bc", ENV, total_timesteps=2000, demonstrations=demos, wandb="offline", plain=True
+        "bc", ENV, total_timesteps=9600, demonstrations=demos, wandb="offline", plain=True
     )
-    assert result.env_steps == 2000
+    assert result.env_steps == 9600
     assert result.best_return is not None
     assert result.best_return > 100
     assert result.policy(best=True)(np.zeros(4, np.float32)) in (0, 1)
