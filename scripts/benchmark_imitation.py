@@ -2,6 +2,7 @@
 
     python scripts/benchmark_imitation.py demonstrate  # resumable: trains, records ten episodes
     python scripts/benchmark_imitation.py clone        # resumable: `bc` on them, five seeds each
+    python scripts/benchmark_imitation.py others       # resumable: GAIL, and SAC with cloning
     python scripts/benchmark_imitation.py table
 
 A demonstrator is trained with `rltune train`, its best checkpoint is recorded with `rltune play
@@ -49,6 +50,36 @@ TASKS = (
     Task("LunarLander-v3", "ppo", "zoo", 1_000_000, 500_000),
     Task("InvertedDoublePendulum-v5", "sac", "", 30_000, 500_000),
 )
+
+
+class Other(NamedTuple):
+    """Another way to learn from the recordings of an environment."""
+
+    name: str
+    env: str
+    agent: str
+    preset: str  # empty: its defaults
+    budget: int
+    config: dict[str, Any]
+
+
+_GAIL = {"gail_strength": 1.0, "extrinsic_strength": 0.0, "shared_value": True}
+_WARM = {"cloning": 3.0, "cloning_steps": 200_000, "cloning_updates": 300}
+OTHERS = (
+    Other("GAIL", "InvertedDoublePendulum-v5", "ppo", "", 200_000, _GAIL),
+    Other(
+        "GAIL with cloning", "LunarLander-v3", "ppo", "zoo", 400_000,
+        {**_GAIL, **_WARM, "gail_use_actions": True},
+    ),
+    Other(
+        "GAIL", "LunarLander-v3", "ppo", "zoo", 400_000, {**_GAIL, "gail_use_actions": True}
+    ),
+    Other("SAC alone", "InvertedDoublePendulum-v5", "sac", "", 30_000, {}),
+    Other(
+        "SAC with cloning, half the env steps", "InvertedDoublePendulum-v5", "sac", "", 15_000,
+        {"cloning": 1.0, "cloning_steps": 10_000},
+    ),
+)  # fmt: skip
 
 
 def store(results: Path, row: dict[str, Any]) -> None:
@@ -126,8 +157,28 @@ def clone(results: Path, folder: Path, tasks: list[Task]) -> None:
         print(row["env"], row["seed"], row["score"], flush=True)
 
 
+def others(results: Path, folder: Path, tasks: list[Task]) -> None:
+    """Train what is missing of the other ways, the first seed of all of them first."""
+    for seed in SEEDS:
+        for other in OTHERS:
+            files = [recording(folder, task) for task in tasks if task.env == other.env]
+            about = {"what": "other", **other._asdict(), "seed": seed}
+            if not files or any(about.items() <= row.items() for row in read(results)):
+                continue
+            row = in_process(__file__, {**about, "file": str(files[0])})
+            row.pop("file")
+            store(results, row)
+            print(row["name"], row["env"], seed, row["score"], flush=True)
+
+
 def one(job: dict[str, Any]) -> dict[str, Any]:
-    """Train a clone on one seed."""
+    """Train a clone, or another learner, on one seed."""
+    if job["what"] == "other":
+        from rltune.training.presets import preset
+
+        known = preset(job["agent"], job["env"], job["preset"], {}) if job["preset"] else {}
+        shown = {"demonstrations": job["file"]} if job["config"] else {}
+        return {**job, **scored(job, {**known, **shown, **job["config"]})}
     training = {**job, "agent": "bc", "budget": job["cloned"]}
     return {**job, **scored(training, {"demonstrations": job["file"]})}
 
@@ -150,11 +201,29 @@ def table(results: Path) -> None:
         cells += [f"{shown[-1]['steps']:,}", f"{iqm(returns):.1f} [{low:.1f}, {high:.1f}]"]
         cells += ["{:.1%} [{:.1%}, {:.1%}]".format(*parts) + verdict, str(len(returns))]
         print("| " + " | ".join(cells) + " |")
+    print("\n| learner | environment | env steps | return, 95 % | part of the demonstrator's |\n"
+          "|---|---|---|---|---|")  # fmt: skip
+    for other in OTHERS:
+        returns = [
+            row["score"]
+            for row in read(results)
+            if row["what"] == "other" and (row["name"], row["env"]) == (other.name, other.env)
+        ]
+        best = [
+            row["score"]
+            for row in read(results)
+            if row["what"] == "demonstrator" and row["env"] == other.env
+        ]
+        if returns and best:
+            (low, high), middle = bootstrap_interval(returns), iqm(returns)
+            about = f"{other.agent}, {other.name} | {other.env} | {other.budget:,}"
+            interval = f"{middle:.1f} [{low:.1f}, {high:.1f}]"
+            print(f"| {about} | {interval} | {middle / best[-1]:.1%} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("demonstrate", "clone", "table", "one"))
+    parser.add_argument("what", choices=("demonstrate", "clone", "others", "table", "one"))
     parser.add_argument("job", nargs="?", type=json.loads)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of demonstrators' runs")
@@ -166,6 +235,8 @@ def main() -> None:
         demonstrate(args.results, folder, tasks)
     elif args.what == "clone":
         clone(args.results, folder, tasks)
+    elif args.what == "others":
+        others(args.results, folder, tasks)
     elif args.what == "table":
         table(args.results)
     else:
