@@ -19,6 +19,7 @@ from rltune.agents.config import Hyperparameter, config_dict, hyperparameters, m
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.agents.registry import agent_class
+from rltune.agents.reward_signals import RewardSignalConfig
 from rltune.agents.schedules import value_at
 from rltune.exporting.sb3_words import AGENTS, EnvFacts, translate, updates, without_equal
 from torch import nn
@@ -333,13 +334,10 @@ def test_what_sb3_has_no_equal_for_is_named(agent: str) -> None:
 SILENT = {
     *("rms_alpha", "burn_in", "sequence_length", "noisy_sigma", "n_quantiles", "n_atoms", "v_min"),
     *("demonstrations", "cloning_steps", "cloning_batch_size", "cloning_updates"),
-    *(
-        "v_max",
-        "priority_alpha",
-        "priority_beta",
-        "goal_selection_strategy",
-    ),  # without a meaning while their switch is off
-    *("vectorization", "frame_stack"),  # said elsewhere
+    *("v_max", "priority_alpha", "priority_beta", "goal_selection_strategy", "shared_value"),
+    *(name for name in RewardSignalConfig.__dataclass_fields__ if not name.endswith("_strength")),
+    # All of these have no meaning while their switch is off. What follows is said elsewhere.
+    *("vectorization", "frame_stack"),
 }
 TEXTS = {"ent_coef": "auto_0.3", "target_entropy": "-2.5"}
 

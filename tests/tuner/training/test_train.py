@@ -199,7 +199,7 @@ def test_only_who_is_resumed_has_a_replay_memory(tmp_path: Path) -> None:
     last, best = (done.path / "checkpoints" / f"{name}.pt" for name in ("last", "best"))
     assert memory_of(last)["steps"] == 320
     assert memory_of(best) is None
-    assert best.stat().st_size < last.stat().st_size / 2
+    assert best.stat().st_size < last.stat().st_size - 10_000  # 320 steps of 37 bytes
     small = spec(agent="dqn", config=REPLAYS, save_replay_buffer=False)
     done = train(small, name="small", storage_path=tmp_path, plain=True)
     assert memory_of(done.path / "checkpoints/last.pt") is None
