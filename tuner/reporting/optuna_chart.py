@@ -68,7 +68,8 @@ class OptunaChart(Chart):
                 _spread_ticks(axis)
                 axis.label_outer()
             figure.suptitle(self.title)
-            figure.set_layout_engine("constrained")
+            # A single panel has a colour bar with rows of height 0, which "constrained" can't do.
+            figure.set_layout_engine("constrained" if len(panels) > 1 else "tight")
             pyplot.close(figure)
             return as_png(figure)
 

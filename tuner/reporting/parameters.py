@@ -294,7 +294,7 @@ def _placed(values: list[float], about: Mapping[str, Any]) -> tuple[list[float],
         return values, {}
     base = 2 if "pow2" in about else 10
     low, high = (math.log(value, base) for value in (min(known), max(known)))
-    if base == 10 and high - low < 2:  # too few powers of ten for ticks
+    if base == 10 and high - low < 2 and len(known) == len(values):  # too few powers for ticks
         return values, {"x_log": True}
     first = math.floor(low + 1e-9)
     ticks = {k: f"{2**k}" if base == 2 else f"1e{k}" for k in range(first, math.ceil(high) + 1)}

@@ -390,6 +390,7 @@ def test_one_value_far_below_does_not_flatten_the_pictures() -> None:
     [
         ({"pow2": [32, 128]}, [32, 128, 48], [5, 7, math.log2(48)], ["32", "64", "128"]),
         ({"log": [1e-6, 1e-2]}, [1e-6, 1e-2, 0], [-6, -2, -7], ["0", "1e-6", "1e-2"]),
+        ({"log": [0.01, 1]}, [0.1, 0.9, 0], [-1, math.log10(0.9), -2], ["0", "1e-1"]),
         ({"uniform": [0, 1]}, [0.0, 1.0], [0.0, 1.0], None),
     ],
 )
@@ -417,3 +418,14 @@ def test_what_is_close_to_one_is_spread_out() -> None:
     assert drawn.xaxis_inverted()
     assert [label.get_text() for label in drawn.get_xticklabels()] == x["ticktext"]
     assert parameters._placed([0.9, 1.0], {"one_minus_log": [0.9, 0.99]}) == ([0.9, 1.0], {})
+
+
+def test_pairs_of_two_parameters_are_drawn() -> None:
+    import optuna
+    from rltune.reporting.optuna_chart import OptunaChart
+
+    study = optuna.create_study()
+    study.optimize(lambda t: t.suggest_float("a", 0, 1) + t.suggest_float("b", 1, 9, log=True), 8)
+    for plot in ("plot_contour", "plot_rank"):
+        chart = OptunaChart("pairs", "", "", plot=plot, study=study, params=["a", "b"])
+        assert chart.png().startswith(b"\x89PNG")
