@@ -90,8 +90,7 @@ class RewardSignalConfig:
             raise UserError("gail needs demonstrations; name a file: --demonstrations FILE")
         if active and getattr(self, "n_step", 1) > 1:
             raise UserError(
-                f"{active[0]}_strength needs n_step 1: signals reward single steps; "
-                "leave one of them out"
+                f"{active[0]}_strength needs n_step 1: signals reward single steps; give --n-step 1"
             )
         for name in active if value_streams(self) == 1 else ():
             if gamma := getattr(self, f"{name}_gamma"):

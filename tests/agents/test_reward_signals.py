@@ -58,7 +58,7 @@ def test_mistakes_are_said_in_a_sentence(values: dict[str, Any], said: str) -> N
 
 
 def test_signals_reward_single_steps() -> None:
-    with pytest.raises(UserError, match="rnd_strength needs n_step 1"):
+    with pytest.raises(UserError, match=r"rnd_strength needs n_step 1.*give --n-step 1"):
         make_config(DQNConfig, {"rnd_strength": 1, "n_step": 3})
 
 
