@@ -73,6 +73,7 @@ class Algorithm(ABC, Generic[C]):
         on_policy: an update takes all steps since the last one, and a training ends with one
         offline: it learns from what its memory holds from the beginning, and no environment is
             stepped: each update stands for ``update_every`` env steps
+        tolerates_lag: it can learn from what policies of earlier updates did
         update_every: env steps between two updates, set by the constructor
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
@@ -83,6 +84,7 @@ class Algorithm(ABC, Generic[C]):
     Config: ClassVar[type[AgentConfig]]
     on_policy: ClassVar[bool] = True
     offline: ClassVar[bool] = False
+    tolerates_lag: ClassVar[bool] = False
     update_every: int
     state_size: int = 0
     learning_rate_factor: float = 1.0

@@ -29,6 +29,7 @@ from rltune.agents.reward_signals import RewardSignalConfig, spelled_out
 # Larger numbers are refused at once: no machine holds them, and making them takes time.
 MOST_ENVS = 65_536
 WIDEST = 16_384
+MOST_ACTORS = 1_024
 # A model file takes the place of these.
 NETWORK_FIELDS = (
     "net_arch",
@@ -119,6 +120,20 @@ class _CommonConfig:
         help="how the environments are stepped; native, envpool: not bit-equal when resumed",
     )
 
+    num_actors: int = hp(
+        0,
+        minimum=0,
+        maximum=MOST_ACTORS,
+        mutable=False,
+        help="Ray actors that step the environments, n_envs divided among them; 0: none",
+    )
+    max_policy_lag: int = hp(
+        0,
+        minimum=0,
+        mutable=False,
+        help="updates that actors may run ahead; 0: they wait for each",
+    )
+
     demonstrations: str = hp("", mutable=False, help="file of demonstrations, for cloning and GAIL")
     cloning: float = hp(
         0.0, scale="log", minimum=0, help="step size of cloning, times learning_rate; 0: none"
@@ -151,6 +166,11 @@ class AgentConfig(RewardSignalConfig, _CommonConfig):  # whose fields come first
         elif self.cloning > 0:
             raise UserError("cloning needs demonstrations; name a file: --demonstrations FILE")
         self.check_signals()
+        if self.num_actors and self.n_envs % self.num_actors:
+            raise UserError(
+                f"n_envs {self.n_envs} can't be divided among num_actors {self.num_actors}; "
+                f"give a multiple, such as n_envs {self.num_actors}"
+            )
         fields = dataclasses.fields(self)
         known = [field.name for field in fields if field.metadata.get("outputs")]
         given = [name for name in known if getattr(self, name)]
@@ -242,6 +262,12 @@ class OffPolicyConfig(AgentConfig):
         maximum=MOST_ENVS,
         mutable=False,
         help="parallel environments",
+    )
+    max_policy_lag: int = hp(
+        100,
+        minimum=0,
+        mutable=False,
+        help="updates that actors may run ahead; 0: they wait for each",
     )
     net_arch: tuple[int, ...] = hp(
         (256, 256),

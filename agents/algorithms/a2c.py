@@ -77,6 +77,7 @@ class A2C(Algorithm[A2CConfig]):
     """A2C with Stable-Baselines3's semantics, so that rl-zoo3's settings mean the same here."""
 
     Config = A2CConfig
+    tolerates_lag = True
 
     def __init__(
         self, config: A2CConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
@@ -87,6 +88,7 @@ class A2C(Algorithm[A2CConfig]):
         self.sequence_length = whole_sequences(config)
         self.update_every = config.n_steps * spaces.n_envs
         self.policy = RolloutPolicy(config, spaces, seed, self.generator)
+        self.policy.weighs_advantages = True
         self.nets = self.policy.nets
         self.learner = Learner(self.nets, config)
         self.scalars = Scalars(

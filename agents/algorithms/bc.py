@@ -82,6 +82,8 @@ class BCConfig(RecurrentConfig):
     # Without a meaning here: no environment is stepped, and no value is learned.
     n_envs: int = fixed(1)
     vectorization: str = fixed("sync")
+    num_actors: int = fixed(0)
+    max_policy_lag: int = fixed(0)
     gamma: float = fixed(0.99)
     normalize_rewards: bool = fixed(False)
     n_steps: int = fixed(1)

@@ -127,6 +127,7 @@ class DDPG(Algorithm[DDPGConfig]):
 
     Config = DDPGConfig
     on_policy = False
+    tolerates_lag = True
     n_critics: ClassVar[int] = 1
 
     def __init__(

@@ -61,6 +61,7 @@ class DQN(Algorithm[DQNConfig]):
 
     Config = DQNConfig
     on_policy = False
+    tolerates_lag = True
 
     def __init__(
         self, config: DQNConfig, spaces: Spaces, *, seed: int, device: str = "cpu"

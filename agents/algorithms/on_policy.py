@@ -133,6 +133,8 @@ class RolloutPolicy:
         self.exploration: Tensor | None = None  # gSDE's noise functions, one an environment
         self.steps_explored = 0
         self.kernel: ActorCriticKernel | TRPOKernel | None = None  # computes in place of ``nets``
+        # Where an earlier policy acted: whether the loss has no ratio of probabilities of its own.
+        self.weighs_advantages = False
 
     def make_kernel(self, learner: Learner) -> ActorCriticKernel:
         """Return what computes with these networks in NumPy.
@@ -211,9 +213,14 @@ class RolloutPolicy:
                 terminated=memory.terminated,
                 valid=memory.valid,
             )
+        ratio = None
+        if memory.log_prob is not None:
+            acted = memory.log_prob[: len(memory.reward)].reshape(-1)
+            ratio = np.exp(np.minimum(log_prob - acted, 0.0)).reshape(memory.reward.shape)
+            log_prob = acted
         by_stream = values.reshape(len(values), -1).T
         found = [
-            self._advantages(memory, stream, value)
+            self._advantages(memory, stream, value, ratio)
             for stream, value in zip(streams, by_stream, strict=True)
         ]
         advantage, target = found[0]
@@ -227,7 +234,11 @@ class RolloutPolicy:
         return Rollout(*(self.tensor(part.take(valid, axis=0)) for part in rows))
 
     def _advantages(
-        self, memory: RolloutMemory, stream: Stream, values: NDArray[np.float32]
+        self,
+        memory: RolloutMemory,
+        stream: Stream,
+        values: NDArray[np.float32],
+        ratio: NDArray[np.float32] | None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the advantages of one stream of rewards, and its values' targets: (rows,).
 
@@ -235,6 +246,7 @@ class RolloutPolicy:
             memory: the rollout
             stream: its rewards
             values: of all rows, and of the successors that are kept
+            ratio: pi / mu where an earlier policy mu acted, at most 1; None: this one did
         """
         n = memory.reward.size
         value = values[:n].reshape(memory.reward.shape)
@@ -250,8 +262,19 @@ class RolloutPolicy:
             memory.terminated | memory.truncated,
             stream.gamma,
             self.config.gae_lambda,
+            ratio,
         )
-        return advantage.reshape(-1), (advantage + value).reshape(-1)
+        error = advantage if ratio is None else advantage * ratio
+        if self.weighs_advantages:
+            advantage = error
+        return advantage.reshape(-1), (error + value).reshape(-1)
+
+    def rated(self, obs: NDArray[Any], action: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the log-probabilities of actions: (rows, n_envs), as the arguments' first axes."""
+        n = obs.shape[0] * obs.shape[1]
+        rows = obs.reshape(n, *obs.shape[2:])
+        with torch.no_grad():
+            return self._evaluate(rows, action.reshape(n, -1))[0].reshape(obs.shape[:2])
 
     def _evaluate(
         self, obs: NDArray[Any], action: NDArray[Any]

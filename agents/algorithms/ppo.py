@@ -96,6 +96,7 @@ class PPO(Algorithm[PPOConfig]):
     """PPO with Stable-Baselines3's semantics, so that rl-zoo3's settings mean the same here."""
 
     Config = PPOConfig
+    tolerates_lag = True
 
     def __init__(
         self, config: PPOConfig, spaces: Spaces, *, seed: int, device: str = "cpu"

@@ -14,8 +14,13 @@ def generalised_advantages(
     truncated: NDArray[np.bool_],
     gamma: float,
     gae_lambda: float,
+    ratio: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """Return the generalised advantage estimates (Schulman et al. 2016, arXiv:1506.02438).
+
+    With ``ratio``, pi / mu of the actions that an earlier policy mu took, they are corrected as in
+    V-trace (Espeholt et al. 2018, arXiv:1802.01561), whose two limits are 1: an advantage times
+    ``min(1, ratio)`` is what the value is off by.
 
     Every array has the shape (n_steps, n_envs). ``next_value`` is the value of the true successor:
     an episode that a time limit cuts short bootstraps from its final observation, one that
@@ -25,6 +30,9 @@ def generalised_advantages(
     decay = (gamma * gae_lambda * ~(terminated | truncated)).astype(np.float32)
     advantage = np.empty_like(delta)
     running = np.zeros_like(delta[0])
+    if ratio is not None:
+        # What follows counts as far as its actions are the policy's own.
+        decay[:-1] *= np.minimum(ratio[1:], 1)
     for t in range(len(delta) - 1, -1, -1):
         running = delta[t] + decay[t] * running
         advantage[t] = running

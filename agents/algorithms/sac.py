@@ -93,6 +93,7 @@ class SAC(Algorithm[SACConfig]):
 
     Config = SACConfig
     on_policy = False
+    tolerates_lag = True
 
     def __init__(
         self, config: SACConfig, spaces: Spaces, *, seed: int, device: str = "cpu"

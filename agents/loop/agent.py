@@ -36,6 +36,7 @@ from rltune.agents.spaces import InputParts, Spaces
 
 if TYPE_CHECKING:
     from rltune.agents.loop.results import Chunk, Evaluation
+    from typing_extensions import Self
 
 Array = NDArray[Any]
 
@@ -92,7 +93,7 @@ class Agent:
         self.extra: dict[str, Any] = {}
         self._seeds = Seeds.of(seed)
         self.acts_only = acts_only
-        n_envs = 1 if acts_only else config.n_envs
+        n_envs = 1 if acts_only or config.num_actors else config.n_envs
         self._envs = self._make_envs(n_envs, self._seeds.training, training=not acts_only)
         self._spaces = spaces = Spaces(
             self._envs.single_observation_space,
@@ -106,13 +107,12 @@ class Agent:
         self.algorithm.use_engine(engine)
         if self.algorithm.state_size and config.vectorization == "native":
             raise UserError("an LSTM can't be trained with vectorization native; use sync")
-        self.memory: Any = None if acts_only else self.algorithm.make_memory()
         self._normalizers = Normalizers(config, spaces)
-        offline = found.offline and not acts_only
-        if offline:
+        self.memory, self._collector = self._make_collection()
+        loop = TrainingLoop
+        if found.offline and not acts_only:
             check_controls(self.controls, self.algorithm_spec)
-        collector, loop = (OfflineCollector, OfflineLoop) if offline else (Collector, TrainingLoop)
-        self._collector = collector(self._envs, self.algorithm, self.memory, self._normalizers)
+            loop = OfflineLoop
         self._cloning: Cloning | None = None
         if config.cloning > 0 and not acts_only:
             self._cloning = Cloning(self.algorithm, spaces, self._normalizers, self._seeds.cloning)
@@ -134,6 +134,22 @@ class Agent:
         self.monitor = self._loop.monitor
         self.observations = self._normalizers.observations
         self.rewards = self._normalizers.rewards
+
+    def _make_collection(self) -> tuple[Any, Any]:
+        """Return the memory, and what fills it.
+
+        Raises:
+            UserError: actors are to fill it, and nothing here runs them.
+        """
+        if self.config.num_actors and not self.acts_only:
+            raise UserError(
+                f"num_actors {self.config.num_actors}: rltune.actors.Agent, `rltune train` and "
+                "`rltune run` have actors; rltune.agents.Agent has none"
+            )
+        memory = None if self.acts_only else self.algorithm.make_memory()
+        offline = self.algorithm.offline and not self.acts_only
+        collector = OfflineCollector if offline else Collector
+        return memory, collector(self._envs, self.algorithm, memory, self._normalizers)
 
     def _make_envs(self, n_envs: int, seed: int, *, training: bool) -> Envs:
         return Envs(
@@ -293,7 +309,7 @@ class Agent:
         algorithm: str | None = None,
         acts_only: bool = False,
         engine: str | None = None,
-    ) -> Agent:
+    ) -> Self:
         """Return the agent that ``save`` wrote, ready to go on.
 
         Args:
@@ -340,7 +356,7 @@ class Agent:
             self.controls = controls
             self.monitor.go_on(controls)
 
-    def with_config(self, config: Mapping[str, object]) -> Agent:
+    def with_config(self, config: Mapping[str, object]) -> Self:
         """Return an agent that goes on exactly here with other hyperparameters; closes this one.
 
         Everything is built anew from them and takes over what was learned and seen so far. Where
@@ -353,7 +369,7 @@ class Agent:
             UserError: an unknown hyperparameter, or one that a training keeps (see `hp`).
         """
         made = changed_config(self.config, config)
-        agent = Agent(
+        agent = type(self)(
             self.algorithm_spec,
             self.env,
             made,

@@ -36,6 +36,11 @@ class Collector:
         # From a checkpoint: playing episodes again takes time, and only training needs it.
         self._envs_state: dict[str, Any] | None = None
 
+    @property
+    def replays(self) -> bool:
+        """Whether environments of a checkpoint go on with their episodes, or begin new ones."""
+        return self.envs.replays
+
     def begin(self) -> None:
         """Bring the environments to where the training stands."""
         if self._envs_state is not None:

@@ -132,9 +132,10 @@ class ObservationNormalizer:
         self.statistics = RunningMeanStd((self._n,) if n_rest else shape)
         self._clip = _Clip(clip)
         self._epsilon = np.array(epsilon)
-        self._refresh()
+        self.refresh()
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Follow statistics that were changed from outside."""
         scale = self.statistics.var + self._epsilon
         np.sqrt(scale, scale)
         self._scale: Array = np.divide(_ONE, scale, scale)
@@ -142,7 +143,7 @@ class ObservationNormalizer:
     def update(self, obs: Array) -> None:
         """Take in the observations (n_envs, ...) of one vector step."""
         self.statistics.update(obs[:, : self._n] if self._n_rest else obs)
-        self._refresh()
+        self.refresh()
 
     def normalize(self, obs: Array) -> npt.NDArray[np.float32]:
         """Return the normalised observations; any leading axes."""
@@ -169,7 +170,7 @@ class ObservationNormalizer:
         if self._n_rest:
             state = {**state, "mean": state["mean"][: self._n], "var": state["var"][: self._n]}
         self.statistics.load_state_dict(state)
-        self._refresh()
+        self.refresh()
 
 
 class RewardNormalizer:
@@ -235,7 +236,7 @@ class Normalizers:
             assert shape is not None
             self.observations = ObservationNormalizer(shape, n_rest=shape[0] - parts.n_vector)
         if config.normalize_rewards:
-            self.rewards = RewardNormalizer(config.n_envs, config.gamma)
+            self.rewards = RewardNormalizer(spaces.n_envs, config.gamma)
 
     def learn(self, obs: Array) -> Array:
         """Return observations to act on, normalised; the running statistics take them in."""

@@ -38,7 +38,7 @@ class Chunk:
 
     ``values`` are those of each metric, one for each update that gave it; ``mean_reward`` is that
     of the last training episodes (`Controls.reward_buffer_size`); ``diverged`` says what became
-    infinite or NaN; ``engine`` is what computed.
+    infinite or NaN; ``engine`` is what computed; ``notes`` are what a user should hear of.
     """
 
     env_steps: int
@@ -51,6 +51,7 @@ class Chunk:
     diverged: str | None
     updates: int = 0
     engine: str = TORCH
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def merged(cls, chunks: Sequence[Chunk]) -> Chunk:
@@ -65,6 +66,7 @@ class Chunk:
             values=values,
             episodes=[episode for chunk in chunks for episode in chunk.episodes],
             updates=sum(chunk.updates for chunk in chunks),
+            notes=[note for chunk in chunks for note in chunk.notes],
         )
 
     @property

@@ -81,10 +81,12 @@ class TrainingLoop:
         self.total_timesteps = total_timesteps
         self.monitor = Monitor(controls)
         self.progress = Progress()
+        self._until = total_timesteps
 
     def run(self, until: int, deadline: float | None = None) -> Chunk:
         """Train until ``env_steps`` reaches ``until``, or the clock ``deadline`` (Unix seconds)."""
         started = time.perf_counter()
+        self._until = until
         tally = _Tally()
         self.collector.begin()
         while not self.is_done(until):
@@ -113,6 +115,13 @@ class TrainingLoop:
             return False
         rollout_is_done = progress.since_update == 0 or not self.algorithm.on_policy
         return until < self.total_timesteps or rollout_is_done
+
+    @property
+    def due(self) -> int:
+        """The env steps up to the next update, or to where `run` will return."""
+        progress = self.progress
+        update = self.algorithm.update_every - progress.since_update
+        return max(1, min(update, min(self._until, self.total_timesteps) - progress.env_steps))
 
     def _step(self, tally: _Tally) -> None:
         """Do one step of all environments, and an update when it is time for one."""
@@ -199,7 +208,7 @@ class TrainingLoop:
         else:
             progress.updates_from = progress.env_steps + learning_starts
         # Where the environments begin new episodes, an unfinished rollout can't be continued.
-        if not self.collector.envs.replays and self.algorithm.on_policy:
+        if not self.collector.replays and self.algorithm.on_policy:
             progress.since_update = 0
         self.collector.load_state_dict(state)
 

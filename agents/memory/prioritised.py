@@ -115,6 +115,12 @@ class PrioritisedMemory(ReplayMemory):
         super().add(**step)
 
     @property
+    def mass(self) -> float:
+        """The sum of all priorities."""
+        self._refresh()
+        return self.tree.total
+
+    @property
     def nbytes(self) -> int:
         """The bytes of the arrays, filled or not."""
         return super().nbytes + self.tree.nodes.nbytes

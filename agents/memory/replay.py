@@ -103,6 +103,11 @@ class ReplayMemory:
         return self.steps * self.n_envs
 
     @property
+    def mass(self) -> float:
+        """The number of transitions, or the sum of their priorities: how likely a draw is here."""
+        return float(len(self))
+
+    @property
     def nbytes(self) -> int:
         """The bytes of the arrays, filled or not."""
         arrays: list[Array] = [getattr(self, name) for name in _SAVED]

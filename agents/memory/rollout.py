@@ -33,9 +33,12 @@ class RolloutMemory:
 
     Attributes:
         signals: reward its steps beside the environment; None: nothing does
+        log_prob: of the actions under the policies that acted, (n_steps, n_envs); None: that is
+            the policy that learns
     """
 
     signals: Rewarding | None = None
+    log_prob: Array | None = None
 
     def __init__(
         self,

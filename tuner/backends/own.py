@@ -28,7 +28,7 @@ class OwnBackend(Backend):
 
     def trainer(self, agent: str) -> type[SingleTrainer]:
         """Return the class that trains an agent."""
-        from rltune.agents.loop.agent import Agent
+        from rltune.actors.agent import Agent
 
         return Agent
 

@@ -1,0 +1,241 @@
+"""The fleet on Ray: actors and a replay server as processes that may die and are replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rltune.actors.placement import places
+from rltune.actors.processes import ActorProcess, ServerProcess
+from rltune.agents.distributed.actor import ActorSpec
+from rltune.agents.distributed.fragments import Fragment
+from rltune.agents.distributed.policies import Policy
+from rltune.agents.distributed.server import ServerSpec
+from rltune.agents.loop import checkpoint
+
+LOOK_EVERY = 0.5  # seconds between looks at whether actors have died
+MOST_DEATHS = 20  # of actors and servers, in a row without an answer: then something is wrong
+
+
+class Call(NamedTuple):
+    """A call of the replay server that is under way."""
+
+    method: str
+    args: tuple[Any, ...]
+    server: Any
+    answer: Any
+
+
+class RayFleet:
+    """Actors on Ray; see `rltune.agents.distributed.fleet.Fleet`.
+
+    Attributes:
+        notes: what happened to actors and server, until somebody takes it
+        saved: the last checkpoint of the training; None: there is none yet
+        pids: of the actors' processes, on their machines
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.saved: Path | None = None
+        self.pids: list[int] = []
+        self._session = contextlib.ExitStack()
+        self._specs: list[ActorSpec] = []
+        self._actors: list[Any] = []
+        self._runs: dict[Any, int] = {}  # what `ActorProcess.run` will return -> actor
+        self._server: Any = None
+        self._last: Policy | None = None  # the last policy with its state
+        self._looks = 0.0
+        self._deaths = 0
+
+    def start(self, specs: Sequence[ActorSpec]) -> None:
+        """Start an actor for each specification, beside each other."""
+        import ray
+        from rltune.cluster.session import ray_session
+
+        if not ray.is_initialized():
+            self._session.enter_context(ray_session())
+        self._specs = list(specs)
+        self._places = places(len(specs))
+        self._paths = [os.path.abspath(path) for path in sys.path]
+        self._actors = [self._process(i) for i in range(len(specs))]
+        made = [self._make(i) for i in range(len(specs))]
+        self.pids = [self._get(answer) for answer in made]
+
+    def _process(self, i: int) -> Any:
+        import ray
+
+        return ray.remote(ActorProcess).options(**self._places.actors[i]).remote()
+
+    def _make(self, i: int) -> Any:
+        return self._actors[i].make.remote(self._specs[i], self._paths)
+
+    def _get(self, answer: Any) -> Any:
+        """Return an answer; raise what the actor raised."""
+        import ray
+
+        try:
+            return ray.get(answer)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+    def _replace(self, i: int) -> None:
+        """Start another actor in place of one that died."""
+        self._count_death()
+        spec = self._specs[i]
+        self._specs[i] = replace(spec, incarnation=spec.incarnation + 1)
+        self.notes.append(f"actor {i} died; another one begins new episodes")
+        self._actors[i] = self._process(i)
+        self.pids[i] = self._get(self._make(i))
+
+    def _count_death(self) -> None:
+        self._deaths += 1
+        if self._deaths > MOST_DEATHS:
+            raise RuntimeError(f"{self._deaths} processes of actors died one after the other")
+
+    def collect(self, policy: Policy, rows: int) -> list[Fragment]:
+        """Let all actors take their steps beside each other."""
+        import ray
+
+        if policy.state is not None:
+            self._last = policy
+        sent = ray.put(policy) if len(self._actors) > 1 else policy
+        answers = [actor.collect.remote(sent, rows) for actor in self._actors]
+        found = [self._fragment(i, a, policy, rows) for i, a in enumerate(answers)]
+        self._deaths = 0
+        return found
+
+    def _fragment(self, i: int, answer: Any, policy: Policy, rows: int) -> Fragment:
+        import ray
+
+        while True:
+            try:
+                fragment: Fragment = self._get(answer)
+                return fragment
+            except ray.exceptions.RayActorError:
+                self._replace(i)
+                assert self._last is not None
+                answer = self._actors[i].collect.remote(
+                    replace(policy, state=self._last.state), rows
+                )
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return where the actors stand."""
+        return self._of_each(lambda actor: actor.state_dict.remote())
+
+    def restore(self, states: Sequence[dict[str, Any]]) -> None:
+        """Let the actors take over what `states` gave."""
+        given = iter(states)
+        self._of_each(lambda actor: actor.load_state_dict.remote(next(given)))
+
+    def _of_each(self, call: Callable[[Any], Any]) -> list[Any]:
+        return [self._get(answer) for answer in [call(actor) for actor in self._actors]]
+
+    def stream(self, spec: ServerSpec, rows: int) -> None:
+        """Start a replay server, and let the actors run."""
+        self._server_spec, self._rows = spec, rows
+        self._start_server()
+
+    def _start_server(self) -> None:
+        import ray
+
+        made = ray.remote(ServerProcess).options(**self._places.server)
+        self._server = made.remote(self._server_spec, self._paths)
+        self._runs = {}
+        for i in range(len(self._actors)):
+            self._run(i)
+
+    def _run(self, i: int) -> None:
+        self._runs[self._actors[i].run.remote(self._server, self._rows)] = i
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """Return what a method of the replay server answers."""
+        return self.finish(self.begin(method, *args))
+
+    def begin(self, method: str, *args: Any) -> Call:
+        """Ask the replay server, and return the call at once."""
+        if method == "publish":
+            self._last = args[0]
+        return Call(method, args, self._server, self._server.call.remote(method, *args))
+
+    def finish(self, token: Call) -> Any:
+        """Wait for the answer of a call, and meanwhile look after the actors."""
+        import ray
+
+        while True:
+            ready, _ = ray.wait([token.answer], timeout=LOOK_EVERY)
+            try:
+                self._look_after_actors()
+                if ready:
+                    answer = ray.get(token.answer)
+                    self._deaths = 0
+                    return answer
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.RayActorError:
+                if token.server is self._server:
+                    self._replace_server()
+                token = self.begin(token.method, *token.args)
+
+    def _look_after_actors(self) -> None:
+        """Replace those that have died, and raise what they have raised.
+
+        Raises:
+            RayActorError: the server has died.
+        """
+        import ray
+
+        if time.monotonic() < self._looks:
+            return
+        self._looks = time.monotonic() + LOOK_EVERY
+        ended, _ = ray.wait(list(self._runs), num_returns=len(self._runs), timeout=0)
+        for run in ended:
+            i = self._runs.pop(run)
+            try:
+                ray.get(run)
+            except ray.exceptions.RayActorError:
+                self._replace(i)
+                self._run(i)
+            else:  # it lost the server, which may live nevertheless: raise where it doesn't
+                ray.get(self._server.call.remote("newest"))
+                self._run(i)
+
+    def _replace_server(self) -> None:
+        """Start another replay server with what the last checkpoint has of its memory."""
+        self._count_death()
+        self._start_server()
+        if not self._server_spec.replays:
+            self.notes.append("the queue of rollouts died; another one is empty")
+        else:
+            state = self._saved_memory()
+            if state is not None:
+                self.ask("load_state_dict", state)
+            held = "is empty" if state is None else "has the memory of the last checkpoint"
+            self.notes.append(
+                f"the replay server died; another one {held}, what came after is lost"
+            )
+        if self._last is not None:
+            self.ask("publish", self._last)
+
+    def _saved_memory(self) -> Any:
+        if self.saved is None or not self.saved.exists():
+            return None
+        return checkpoint.read(self.saved)["memory"]
+
+    def close(self) -> None:
+        """End all processes."""
+        import ray
+
+        if ray.is_initialized():
+            for process in (*self._actors, self._server):
+                if process is not None:
+                    with contextlib.suppress(Exception):
+                        ray.kill(process)
+        self._actors, self._server = [], None
+        self._session.close()
