@@ -6,7 +6,7 @@ An algorithm knows no environment, no loop and no logger; `rltune.agents.loop.ag
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict
 
 import numpy as np
@@ -78,6 +78,8 @@ class Algorithm(ABC, Generic[C]):
         state_size: numbers of the recurrent state, which `next_state` gives; 0: there is none
         learning_rate_factor: in `learning_rate_at`; the plateau rule lowers it
         kernel: computes in place of PyTorch; None: PyTorch does
+        data_parallel: several learners can compute its updates (`rltune.agents.parallel`): what it
+            learns from is divided by the ``shares`` of its learner
         NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
     """
 
@@ -85,6 +87,7 @@ class Algorithm(ABC, Generic[C]):
     on_policy: ClassVar[bool] = True
     offline: ClassVar[bool] = False
     tolerates_lag: ClassVar[bool] = False
+    data_parallel: ClassVar[bool] = False
     update_every: int
     state_size: int = 0
     learning_rate_factor: float = 1.0
@@ -244,8 +247,18 @@ def check_shapes(given: object, own: Mapping[str, torch.Tensor], part: str) -> N
             raise UserError(f"{part}.{name} is {there} there and {here} here")
 
 
-def means(history: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Return the mean of each metric over the minibatches, with one transfer from the device."""
+def means(
+    history: list[dict[str, Tensor]], weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    """Return the mean of each metric over the minibatches, with one transfer from the device.
+
+    Args:
+        history: the metrics of each minibatch
+        weights: of the minibatches; None: all the same
+    """
     names = list(history[0])
     table = torch.stack([torch.stack([metrics[name] for name in names]) for metrics in history])
+    if weights is not None:
+        part = torch.tensor(weights, device=table.device).unsqueeze(1)
+        table = table * (part * len(weights) / part.sum())
     return dict(zip(names, table.mean(0).tolist(), strict=True))

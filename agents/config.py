@@ -28,6 +28,7 @@ from rltune.agents.reward_signals import RewardSignalConfig, spelled_out
 
 # Larger numbers are refused at once: no machine holds them, and making them takes time.
 MOST_ENVS = 65_536
+MOST_LEARNERS = 256
 WIDEST = 16_384
 MOST_ACTORS = 1_024
 # A model file takes the place of these.
@@ -118,6 +119,14 @@ class _CommonConfig:
         choices=("sync", "async", "native", "envpool"),
         mutable=False,
         help="how the environments are stepped; native, envpool: not bit-equal when resumed",
+    )
+    # Without a range: the result is the same, and a trial takes as many CPUs.
+    n_learners: int = hp(
+        1,
+        minimum=1,
+        maximum=MOST_LEARNERS,
+        mutable=False,
+        help="processes that compute each update together, on CPUs or on as many GPUs",
     )
 
     num_actors: int = hp(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import AgentConfig
+from rltune.agents.shares import Shares
 from torch import Tensor, nn
 
 M = TypeVar("M", bound=nn.Module)
@@ -54,7 +55,12 @@ class Learner:
     Args:
         module: the network; its parameters are moved into the buffer
         config: names the optimizer, its constants and how gradients are clipped
+
+    Attributes:
+        shares: divides minibatches among several learners; a gradient is that of its share
     """
+
+    shares = Shares()
 
     def __init__(self, module: nn.Module, config: AgentConfig) -> None:
         self.config = config
@@ -70,6 +76,8 @@ class Learner:
         """Descend one step on ``loss``; returns the gradient's norm before clipping (0-d)."""
         gradients = torch.autograd.grad(loss, self.parameters)
         gradient = torch.cat([g.reshape(-1) for g in gradients])
+        if self.shares.n > 1:
+            self.shares.add_up(gradient)
         norm: Tensor = torch.linalg.vector_norm(gradient)
         size = norm
         if self.config.max_grad_value > 0:
@@ -87,6 +95,8 @@ class Learner:
             gradient: of a loss, laid out as ``flat``; it is clipped in place
             learning_rate: the step size
         """
+        if self.shares.n > 1:
+            self.shares.add_up(torch.from_numpy(gradient))
         norm = size = math.sqrt(gradient.dot(gradient))
         if self.config.max_grad_value > 0:
             limit = np.float32(self.config.max_grad_value)

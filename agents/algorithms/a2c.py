@@ -78,6 +78,7 @@ class A2C(Algorithm[A2CConfig]):
 
     Config = A2CConfig
     tolerates_lag = True
+    data_parallel = True
 
     def __init__(
         self, config: A2CConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
@@ -142,7 +143,7 @@ class A2C(Algorithm[A2CConfig]):
         batch = rollout.normalised(eps) if self.config.normalize_advantage else rollout
         if self.state_size:
             batch = batch.sequences(self.spaces.n_envs, self.sequence_length).flat()
-        loss, metrics = a2c_loss(self.nets, batch, self.scalars)
+        loss, metrics = a2c_loss(self.nets, self.learner.shares.rows(batch), self.scalars)
         norm = self.learner.step(loss, learning_rate)
         return means([{**metrics, "grad_norm": norm}])
 

@@ -126,6 +126,7 @@ class DDPG(Algorithm[DDPGConfig]):
     """DDPG with Stable-Baselines3's semantics, but with noise on the actions by default."""
 
     Config = DDPGConfig
+    data_parallel = True
     on_policy = False
     tolerates_lag = True
     n_critics: ClassVar[int] = 1
@@ -209,7 +210,8 @@ class DDPG(Algorithm[DDPGConfig]):
         actor_history: list[dict[str, Any]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
-            batch = self._transitions(memory.sample(self.config.batch_size, self.generator))
+            drawn = memory.sample(self.config.batch_size, self.generator)
+            batch = self.critic_learner.shares.rows(self._transitions(drawn))
             critic_history.append(self._learn_critics(batch, critic_rate))
             if self.n_updates % self.policy_delay == 0:
                 actor_history.append(self._learn_actor(batch, actor_rate))

@@ -22,7 +22,6 @@ from rltune.agents.kernels.dqn import DQNKernel
 from rltune.agents.kernels.q_network import QKernel
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.hindsight import replay_memory
-from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import check_replayed
 from rltune.agents.networks.q_networks import CategoricalReturns, QNetwork, QuantileReturns, Returns
@@ -60,6 +59,7 @@ class DQN(Algorithm[DQNConfig]):
     """
 
     Config = DQNConfig
+    data_parallel = True
     on_policy = False
     tolerates_lag = True
 
@@ -179,14 +179,14 @@ class DQN(Algorithm[DQNConfig]):
         return {**found, "learning_rate": learning_rate, "epsilon": self.epsilon}
 
     def _learn(
-        self, memory: ReplayMemory, gradient_steps: int, beta: float, learning_rate: float
+        self, memory: Any, gradient_steps: int, beta: float, learning_rate: float
     ) -> dict[str, float]:
         """Take the gradient steps."""
         history: list[dict[str, Tensor]] = []
         for batch in self.td_targets.draw(memory, gradient_steps, beta):
             loss, metrics = dqn_loss(self.nets, batch, self.scalars)
             errors = metrics.pop("errors")
-            if isinstance(memory, PrioritisedMemory) and batch.slot is not None:
+            if batch.slot is not None:
                 memory.set_errors(batch.slot, errors)
             grad_norm = self.learner.step(loss, learning_rate)
             history.append({**metrics, "grad_norm": grad_norm})

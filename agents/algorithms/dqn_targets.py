@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from rltune.agents.algorithms.dqn_config import DQNConfig
 from rltune.agents.memory.batch import Batch
-from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.memory.sequences import sample_sequences
 from rltune.agents.networks.q_networks import QNetwork
+from rltune.agents.shares import Shares
 from torch import Tensor
 
 LARGE = 8192  # transitions that are drawn at once
@@ -46,7 +46,12 @@ class TDTargets:
         target: the network that values what follows
         config: of the agent
         generator: of the draws and of the noisy layers
+
+    Attributes:
+        shares: divides minibatches among several learners
     """
+
+    shares = Shares()
 
     def __init__(
         self, nets: QNetwork, target: QNetwork, config: DQNConfig, generator: torch.Generator
@@ -56,21 +61,7 @@ class TDTargets:
         self.is_image = nets.parts.has_images
 
     def draw(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[TDBatch]:
-        """Yield ``n`` minibatches; the arguments are those of `samples`."""
-        size = self.config.batch_size
-        alike = not (self.config.double or self.config.noisy or self.nets.n_outputs > 1)
-        for drawn in self.samples(memory, n, beta):
-            rows = len(drawn.reward)
-            if self.config.lstm_size or rows == size:
-                yield self.of(drawn)
-                continue
-            shared = self.of(drawn) if alike else None
-            for i in range(0, rows, size):
-                part = slice(i, i + size)
-                yield shared.rows(part) if shared else self.of(drawn.rows(part))
-
-    def samples(self, memory: ReplayMemory, n: int, beta: float) -> Iterator[Batch]:
-        """Yield the transitions of ``n`` minibatches, those of several at once where that may be.
+        """Yield ``n`` minibatches.
 
         Args:
             memory: the transitions
@@ -78,7 +69,25 @@ class TDTargets:
             beta: how far weights make up for a prioritised draw
         """
         size = self.config.batch_size
-        if isinstance(memory, PrioritisedMemory):  # each depends on what was learned before
+        alike = not (self.config.double or self.config.noisy or self.nets.n_outputs > 1)
+        for drawn in self.samples(memory, n, beta):
+            rows = len(drawn.reward)
+            if self.config.lstm_size or rows <= size:
+                yield self.of(drawn)
+                continue
+            shared = self.of(drawn) if alike else None
+            for i in range(0, rows, size):
+                part = slice(i, i + size)
+                yield shared.rows(part) if shared else self.of(drawn.rows(part))
+
+    def samples(self, memory: ReplayMemory, n: int, beta: float) -> Iterable[Batch]:
+        """Return the transitions of ``n`` minibatches to learn from; arguments as in `draw`."""
+        return self.shares.minibatches(self._drawn(memory, n, beta), self.config.batch_size)
+
+    def _drawn(self, memory: Any, n: int, beta: float) -> Iterator[Batch]:
+        """Yield the transitions of minibatches, those of several at once where that may be."""
+        size = self.config.batch_size
+        if self.config.prioritised:  # each depends on what was learned before
             for _ in range(n):
                 yield memory.sample(size, self.generator, beta)
         elif self.config.lstm_size:

@@ -20,6 +20,7 @@ from rltune.agents.memory.rollout import RolloutMemory
 from rltune.agents.memory.streams import Stream
 from rltune.agents.networks.actor_critic import ActorCritic
 from rltune.agents.networks.distributions import make_distribution
+from rltune.agents.shares import Shares
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
@@ -118,7 +119,12 @@ class RolloutPolicy:
         spaces: of one environment, and how many there are
         seed: of the initial weights: the same on every device
         generator: where the noise comes from; it decides the device too
+
+    Attributes:
+        shares: divides rollouts among several learners
     """
+
+    shares = Shares()
 
     def __init__(
         self, config: OnPolicyConfig, spaces: Spaces, seed: int, generator: torch.Generator
@@ -285,6 +291,19 @@ class RolloutPolicy:
             obs: (rows, ...), of which the last have no action
             action: (rows, size)
         """
+        if self.shares.n == 1:
+            return self._answers(obs, action)
+        own = self.shares.block(len(obs))
+        log_prob, values = self._answers(obs[own], action[own])
+        return (
+            self.shares.joined(log_prob, min(own.start, len(action)), len(action)),
+            self.shares.joined(values, own.start, len(obs)),
+        )
+
+    def _answers(
+        self, obs: NDArray[Any], action: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return what `_evaluate` does, without others."""
         if self.kernel is not None:
             return self.kernel.evaluate(obs.reshape(len(obs), -1).T, action.T)
         params, values = self.nets(self.tensor(obs))

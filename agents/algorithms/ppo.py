@@ -97,6 +97,7 @@ class PPO(Algorithm[PPOConfig]):
 
     Config = PPOConfig
     tolerates_lag = True
+    data_parallel = True
 
     def __init__(
         self, config: PPOConfig, spaces: Spaces, *, seed: int, device: str = "cpu"
@@ -155,17 +156,17 @@ class PPO(Algorithm[PPOConfig]):
 
     def _learn(self, rollout: Rollout, limits: Limits, learning_rate: float) -> dict[str, float]:
         """Take the gradient steps on a rollout."""
-        scalars = Scalars.of(limits, self.device)
+        scalars, shares = Scalars.of(limits, self.device), self.learner.shares
         history: list[dict[str, Tensor]] = []
         norms: list[Tensor] = []
         for batch in self._minibatches(rollout):
-            loss, metrics = ppo_loss(self.nets, batch, scalars)
+            loss, metrics = ppo_loss(self.nets, shares.rows(batch), scalars)
             history.append(metrics)
-            if 0 < self.config.target_kl < float(metrics["approx_kl"]) / 1.5:
+            if 0 < self.config.target_kl < shares.mean(float(metrics["approx_kl"])) / 1.5:
                 break
             norms.append(self.learner.step(loss, learning_rate))
         return {
-            **means(history),
+            **means(history, shares.weights),
             "grad_norm": float(torch.stack(norms).mean()) if norms else 0.0,
             "updates": float(len(history)),
         }

@@ -92,6 +92,7 @@ class SAC(Algorithm[SACConfig]):
     """SAC with Stable-Baselines3's semantics, so that rl-zoo3's settings mean the same here."""
 
     Config = SACConfig
+    data_parallel = True
     on_policy = False
     tolerates_lag = True
 
@@ -209,7 +210,7 @@ class SAC(Algorithm[SACConfig]):
         history: list[dict[str, Any]] = []
         for _ in range(self.config.gradient_steps):
             self.n_updates += 1
-            batch = self.minibatches.draw(memory)
+            batch = self.critic_learner.shares.rows(self.minibatches.draw(memory))
             target_entropy = self.target_entropy.of(batch.obs)
             scalars = Scalars(self.temperature.value(), target_entropy, self.reward_scale)
             critic_metrics = self._learn_critics(batch, scalars, critic_rate)

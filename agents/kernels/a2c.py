@@ -30,6 +30,9 @@ class A2CKernel:
         batch = Transitions.of(rollout)
         if self.config.normalize_advantage:
             batch = batch.normalised(self.config.advantage_eps)
+        shares = self.nets.learner.shares
+        if shares.n > 1:
+            batch = batch.part(shares.own(len(batch.advantage)))
         metrics = dict(zip(METRICS, self.gradient(batch), strict=True))
         norm = self.nets.learner.descend(self.nets.gradient, learning_rate)
         return {**metrics, "grad_norm": norm}

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from rltune.agents.kernels.q_network import QKernel
 from rltune.agents.learner import Learner, Target
 from rltune.agents.memory.batch import Batch
-from rltune.agents.memory.prioritised import PrioritisedMemory
-from rltune.agents.memory.replay import ReplayMemory
 from torch import Tensor
 
 Array = NDArray[Any]
@@ -60,19 +58,19 @@ class DQNKernel:
 
     @np.errstate(all="ignore")  # what is not finite is found in the metrics
     def learn(
-        self, samples: Iterable[Batch], memory: ReplayMemory, learning_rate: float
+        self, samples: Iterable[Batch], memory: Any, learning_rate: float
     ) -> dict[str, float]:
         """Take all gradient steps; returns the metrics' means.
 
         Args:
             samples: the transitions of one minibatch or several
-            memory: where they come from
+            memory: where they come from; one with priorities is told the errors
             learning_rate: the step size
         """
         history: list[tuple[float, ...]] = []
         for batch in self._minibatches(samples):
             loss, q_value, errors = self.set_gradient(batch)
-            if isinstance(memory, PrioritisedMemory) and batch.slot is not None:
+            if batch.slot is not None:
                 memory.set_errors(batch.slot, torch.from_numpy(errors))
             grad_norm = self.learner.descend(self.gradient, learning_rate)
             history.append((loss, q_value, grad_norm))

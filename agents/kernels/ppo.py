@@ -43,15 +43,18 @@ class PPOKernel:
         self, rollout: Sequence[Tensor], hp: Limits, learning_rate: float
     ) -> dict[str, float]:
         """Take all gradient steps; returns the metrics' means, the last step's included."""
+        shares = self.nets.learner.shares
         history: list[tuple[float, ...]] = []
         norms: list[float] = []
         for batch in self._minibatches(Transitions.of(rollout)):
+            if shares.n > 1:
+                batch = batch.part(shares.own(len(batch.advantage)))
             metrics = self.gradient(batch, hp)
             history.append(metrics)
-            if 0 < self.config.target_kl < metrics[KL] / 1.5:
+            if 0 < self.config.target_kl < shares.mean(metrics[KL]) / 1.5:
                 break
             norms.append(self.nets.learner.descend(self.nets.gradient, learning_rate))
-        means = np.array(history).mean(0).tolist()
+        means = np.average(history, 0, shares.weights).tolist()
         return {
             **dict(zip(METRICS, means, strict=True)),
             "grad_norm": sum(norms) / len(norms) if norms else 0.0,

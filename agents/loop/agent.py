@@ -29,6 +29,7 @@ from rltune.agents.loop.training import TrainingLoop
 from rltune.agents.loop.weights import load_weights
 from rltune.agents.machine.threads import hold_threads
 from rltune.agents.memory.rollout import RolloutMemory
+from rltune.agents.parallel.learners import Learners
 from rltune.agents.registry import agent_class, name_of
 from rltune.agents.reward_signals import has_signals
 from rltune.agents.rewards.signals import RewardSignals, attach
@@ -131,6 +132,15 @@ class Agent:
         self._loop = loop(
             self.algorithm, self._collector, self.controls, int(total_timesteps), beside
         )
+        self._learners: Learners | None = None
+        if config.n_learners > 1 and not acts_only:
+            self._learners = self._loop.learners = Learners(
+                self.algorithm,
+                self.algorithm_spec,
+                spaces,
+                seed=self._seeds.algorithm,
+                changes_beside=self._cloning is not None,
+            )
         self.monitor = self._loop.monitor
         self.observations = self._normalizers.observations
         self.rewards = self._normalizers.rewards
@@ -347,6 +357,8 @@ class Agent:
             UserError: no checkpoint; or its networks, or what they are shown, don't fit.
         """
         load_weights(path, self.algorithm_spec, self.env, self.algorithm, self.observations)
+        if self._learners is not None:
+            self._learners.forget()
 
     def go_on(self, controls: Controls) -> None:
         """Let other controls decide from now on, also where the old ones have ended it."""
@@ -388,6 +400,8 @@ class Agent:
     def _restore(self, state: dict[str, Any], path: str | Path) -> None:
         with checkpoint.fitting(path, self.algorithm_spec, self.env):
             self.algorithm.load_state_dict(state["algorithm"])
+            if self._learners is not None:
+                self._learners.forget()
             self.extra = state["extra"]
             self._loop.load_state_dict(state)
             self._normalizers.load_state_dict(state)
@@ -400,7 +414,9 @@ class Agent:
                 self._signals.load_state_dict(state["signals"])
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments, and end the other learners."""
+        if self._learners is not None:
+            self._learners.close()
         self._envs.close()
         if self._spaces.goals is not None:
             self._spaces.goals.close()

@@ -11,6 +11,7 @@ from rltune.agents.envs.goals import goals_of
 from rltune.agents.envs.vector import Envs
 from rltune.agents.errors import UserError
 from rltune.agents.loop.acting import RecurrentActing
+from rltune.agents.parallel.learners import check_learners
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Spaces
 
@@ -37,6 +38,7 @@ def check_fit(
     with contextlib.ExitStack() as stack:
         for config in configs:
             settings = make_config(found.Config, config)
+            check_learners(agent, found, settings)
             # Processes take seconds to start, and step what a loop steps.
             way = "sync" if settings.vectorization == "async" else settings.vectorization
             frames, images = settings.frame_stack, settings.reads_small_images()

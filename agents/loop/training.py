@@ -14,6 +14,7 @@ from rltune.agents.envs.vector import Finished
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.results import Chunk, Episode
+from rltune.agents.parallel.learners import Learners
 
 
 class Beside(Protocol):
@@ -66,6 +67,7 @@ class TrainingLoop:
     Attributes:
         monitor: applies the controls
         progress: the counters
+        learners: update the algorithm together; None: it does so alone
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class TrainingLoop:
     ) -> None:
         self.algorithm, self.collector, self.beside = algorithm, collector, beside
         self.memory = collector.memory
+        self.learners: Learners | None = None
         self.total_timesteps = total_timesteps
         self.monitor = Monitor(controls)
         self.progress = Progress()
@@ -164,7 +167,7 @@ class TrainingLoop:
             return
         self.algorithm.learning_rate_factor = self.monitor.learning_rate_factor
         done = min(1.0, progress.env_steps / max(1, self.total_timesteps))
-        metrics = self.algorithm.update(self.memory, done)
+        metrics = (self.learners or self.algorithm).update(self.memory, done)
         for learner in self.beside:
             metrics = {**metrics, **learner.update(progress.env_steps, done)}
         progress.updates += 1

@@ -138,6 +138,14 @@ class RolloutMemory:
         finals = np.array(self.final_obs, self.obs.dtype)
         return {**state, "final_index": self.final_index, "final_obs": torch.from_numpy(finals)}
 
+    def hold(self, state: dict[str, Any]) -> None:
+        """Hold a rollout until it is cleared, however short: what ``state_dict`` gave elsewhere."""
+        for name in _ROWS:
+            setattr(self, name, state[name].numpy())
+        self.position = len(self.obs)
+        self.final_index = [(int(t), int(env)) for t, env in state["final_index"]]
+        self.final_obs = list(state["final_obs"].numpy())
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what ``state_dict`` gave."""
         self.position = len(state["obs"])

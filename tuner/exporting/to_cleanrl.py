@@ -56,7 +56,7 @@ _DQN: Config = {**_REPLAY, "net_arch": [120, 84], "n_step": 1}
 _SILENT = {
     *("sequence_length", "burn_in", "rms_alpha", "priority_alpha", "priority_beta", "n_atoms"),
     *("noisy_sigma", "v_min", "v_max", "n_quantiles", "vectorization", "sde_sample_freq"),
-    *("encoder", "n_minibatches", "goal_selection_strategy"),
+    *("encoder", "n_minibatches", "goal_selection_strategy", "n_learners"),
 }
 
 

@@ -18,6 +18,7 @@ from rltune.common.formats import plural
 from rltune.common.options import keywords, options_of, resumed
 from rltune.common.reading import reading
 from rltune.common.signatures import takes_options
+from rltune.planning.processes import with_room_for_processes
 from rltune.results import SearchResult
 from rltune.runs.cloud import below, fetched, split_storage
 from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
@@ -139,6 +140,8 @@ class Search:
             **options,
         )
         self.starts = starts(self.space, env, self.config_class)
+        self.spec, added = with_room_for_processes(self.spec, self.space, self.starts)
+        self.notes = [*self.notes, *added]
         check(self.spec, self.space, self.config_class, self.starts)
         self.storage_path, self.storage_uri = split_storage(storage_path)
         self.name = name or default_name(agent, env, self.storage_path)

@@ -1,0 +1,1 @@
+"""Data parallelism: updates that several processes, or GPUs, compute together."""
