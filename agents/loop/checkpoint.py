@@ -124,11 +124,11 @@ def checked(
             f"checkpoint {path} is of format {state['version']}, newer than this rltune reads "
             f"({VERSION}); upgrade rltune"
         )
-    state = {**state, "agent": canonical(state["agent"])}
+    found: dict[str, Any] = {**state, "agent": canonical(state["agent"])}
     for kind, wanted in (("env", env), ("agent", agent)):
-        if wanted is not None and wanted != state[kind]:
-            raise UserError(f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}")
-    return state
+        if wanted is not None and wanted != found[kind]:
+            raise UserError(f"checkpoint {path} is of {kind} {found[kind]!r}, not of {wanted!r}")
+    return found
 
 
 def about(agent: Any) -> dict[str, Any]:

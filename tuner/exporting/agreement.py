@@ -80,7 +80,8 @@ class Observations:
             agent.env, 1, seed=SEED, env_kwargs=agent.env_kwargs, **agent.view, training=False
         )
         acting = RecurrentActing(agent.algorithm)
-        rows, begins = [], []
+        rows: list[Array] = []
+        begins: list[bool] = []
         until = time.monotonic() + SECONDS
         try:
             obs, starts = envs.reset(), np.ones(1, np.bool_)

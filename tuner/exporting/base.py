@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rltune.exporting.exportable import Exportable
-    from rltune.exporting.policies import ExportablePolicy
+    from rltune.exporting.exportable_policy import ExportablePolicy
     from rltune.runs.train_spec import TrainSpec
 
 

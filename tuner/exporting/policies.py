@@ -7,7 +7,7 @@ observations; it gets its name if they are the agent's own.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,38 +16,14 @@ from rltune.agents.errors import UserError, unknown
 from rltune.agents.user_files import file_of_user
 from rltune.backends.checkpoints import find_checkpoint, load_agent, place_of
 from rltune.backends.exported import files
+from rltune.exporting.exportable_policy import ExportablePolicy
 from rltune.exporting.registry import POLICIES
 
 if TYPE_CHECKING:
     from rltune.agents.loop.agent import Agent
-    from rltune.agents.loop.policy_graph import PolicyGraph
-    from rltune.backends.exported.about import About
     from rltune.exporting.agreement import Agreement
 
 RUN_NAMES = ("checkpoint", "last", "best", "agent")  # of checkpoints; they don't say what of
-
-
-@dataclass(frozen=True)
-class ExportablePolicy:
-    """A trained policy to be written.
-
-    Attributes:
-        agent: whose it is, on a CPU
-        graph: its policy as a module
-        about: what a file says of itself
-    """
-
-    agent: Agent
-    graph: PolicyGraph = field(init=False)
-    about: About = field(init=False)
-
-    def __post_init__(self) -> None:
-        from rltune.agents.loop.policy_graph import PolicyGraph
-        from rltune.backends.exported.about import About
-
-        graph = PolicyGraph(self.agent)
-        object.__setattr__(self, "graph", graph)
-        object.__setattr__(self, "about", About.of(self.agent, graph.inputs, graph.outputs))
 
 
 @dataclass(frozen=True)

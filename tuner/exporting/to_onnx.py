@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltune.exporting.policies import ExportablePolicy
+    from rltune.exporting.exportable_policy import ExportablePolicy
 
 OPSET = 17  # layer normalisation is an operator since then
 
@@ -24,20 +23,19 @@ def write_onnx(found: ExportablePolicy, path: Path) -> None:
 
     graph = found.graph
     ports = [*graph.inputs, *graph.outputs]
-    buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             graph,
             graph.examples(2),
-            buffer,
+            str(path),
             dynamo=False,
             opset_version=OPSET,
             input_names=[port.name for port in graph.inputs],
             output_names=[port.name for port in graph.outputs],
             dynamic_axes={port.name: {0: "batch"} for port in ports},
         )
-    model = onnx.load_from_string(buffer.getvalue())
+    model = onnx.load(path)
     for port, info in zip(ports, [*model.graph.input, *model.graph.output], strict=True):
         for size, dimension in zip(port.shape, info.type.tensor_type.shape.dim[1:], strict=True):
             dimension.dim_value = size  # some are lost on the way

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltune.exporting.policies import ExportablePolicy
+    from rltune.exporting.exportable_policy import ExportablePolicy
 
 
 def write_saved_policy(found: ExportablePolicy, path: Path) -> None:

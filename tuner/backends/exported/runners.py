@@ -91,7 +91,8 @@ class TorchScriptRunner:
         extra = {ABOUT: ""}
         with _damaged(path, "TorchScript"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._module: Any = torch.jit.load(str(path), map_location="cpu", _extra_files=extra)
+            load: Any = torch.jit.load
+            self._module = load(str(path), map_location="cpu", _extra_files=extra)
             found = json.loads(extra[ABOUT])
         self.about = About.from_texts(found, path)
 
