@@ -44,7 +44,7 @@ class PolicyGraph(nn.Module):
     takes them, and the next state.
 
     Args:
-        agent: on a CPU; the graph shares its weights, which get no gradients any more
+        agent: on a CPU, made to act only; the graph takes its networks, which can't be trained then
 
     Attributes:
         inputs, outputs: in their order
@@ -58,6 +58,9 @@ class PolicyGraph(nn.Module):
         self._algorithm = agent.algorithm
         if isinstance(nets := getattr(agent.algorithm, "nets", None), nn.Module):
             self.nets = nets.requires_grad_(False)
+            for weights in nets.parameters():
+                # No parts of the optimizer's flat vector: a file would hold all of that.
+                weights.data = weights.data.clone()
         self._parts = parts = InputParts(agent.observation_space)
         self._normalisation = _Normalisation(agent)
         self._encoding = _Encoding(agent.action_space)

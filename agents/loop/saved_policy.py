@@ -5,10 +5,12 @@ A file is a dictionary of tensors and plain Python that ``torch.load(weights_onl
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from rltune.agents.config import config_dict
 from rltune.agents.engines import AUTO, TORCH
 from rltune.agents.errors import UserError
@@ -21,8 +23,8 @@ VERSION = 1
 NOT_ACTING = ("critic", "critics", "target_actor", "target_critics")
 
 
-def write(path: str | Path, agent: Agent, about: Mapping[str, Any]) -> None:
-    """Write an agent's policy, atomically.
+def write(path: Path, agent: Agent, about: Mapping[str, Any]) -> None:
+    """Write an agent's policy.
 
     Args:
         path: the file
@@ -30,7 +32,7 @@ def write(path: str | Path, agent: Agent, about: Mapping[str, Any]) -> None:
         about: plain values for those who read it
 
     Raises:
-        StorageError: the folder can't be written to, or the disk is full.
+        OSError: the folder can't be written to, or the disk is full.
         UserError: the algorithm keeps no networks under the name that ours have.
     """
     state = agent.algorithm.state_dict()
@@ -51,7 +53,9 @@ def write(path: str | Path, agent: Agent, about: Mapping[str, Any]) -> None:
         "nets": _acting(state["nets"]),
         "observations": observations and observations.state_dict(),
     }
-    checkpoint.write(path, content)
+    buffer = io.BytesIO()  # PyTorch would hide the system's errors behind its own
+    torch.save(content, buffer)
+    path.write_bytes(buffer.getvalue())
 
 
 def is_policy(state: object) -> bool:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,17 @@ def test_an_onnx_file_says_what_it_is(tmp_path: Path) -> None:
         ("next_state", ["batch", 16]),
     ]
     agent.close()
+
+
+def test_files_hold_the_weights_that_acting_needs(tmp_path: Path) -> None:
+    agent = trained(tmp_path / "agent.pt", "acer")
+    whole = sum(weights.numel() for weights in agent.algorithm.nets.parameters())
+    agent.close()
+    rltune.export_policy(tmp_path / "agent.pt", "torchscript", tmp_path / "torchscript")
+    assert whole == 2 * (4 * 16 + 16 + 16 * 16 + 16 + 16 * 2 + 2)
+    with zipfile.ZipFile(tmp_path / "torchscript") as file:
+        sizes = [part.file_size for part in file.infolist() if "/constants/" in part.filename]
+    assert sum(sizes) == 4 * whole // 2 + 2 * 4 * 8  # and how observations are normalised
 
 
 def test_a_saved_policy_is_small_and_needs_pytorch_alone(tmp_path: Path) -> None:
