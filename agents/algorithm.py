@@ -149,6 +149,33 @@ class Algorithm(ABC, Generic[C]):
         Without ``explore`` neither generators nor any other state may change.
         """
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the actions that `act` gives without ``explore``: (n, ...).
+
+        An exported policy computes them (`rltune.agents.loop.policy_graph`): by tensor operations
+        alone, without a branch on a value, and with the weights of ``nets`` alone.
+
+        Args:
+            inputs: as `act` gets them, in float32
+
+        Raises:
+            UserError: the algorithm has no policy that could be exported.
+        """
+        raise UserError(
+            f"{type(self).__name__} has no policy that can be exported: its class has no method "
+            "greedy(inputs)"
+        )
+
+    def greedy_state(self, inputs: Tensor) -> Tensor:
+        """Return the recurrent states of the policy alone after ``inputs``: (n, size).
+
+        They are the first numbers of what `next_state` gives; an exported policy hands them on.
+        """
+        raise UserError(
+            f"{type(self).__name__} has a recurrent state that can't be exported: its class has "
+            "no method greedy_state(inputs)"
+        )
+
     def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the recurrent states after ``obs``: (n, state_size).
 

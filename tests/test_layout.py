@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 # What computes with tensors or with forests itself; others import it where they need it.
 HEAVY_ITSELF = {
     "rltune.analysis.importance": "sklearn",
+    "rltune.exporting.agreement": "torch",
     "rltune.exporting.to_cleanrl": "torch",
     "rltune.exporting.to_rllib": "torch",
     "rltune.exporting.to_sb3": "torch",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
     from rltune.exporting.export import export
+    from rltune.exporting.policies import export_policy
     from rltune.reporting.report import report
     from rltune.results import Run, SearchResult
     from rltune.results import open_run as open
@@ -51,6 +52,7 @@ __all__ = [
     "compare",
     "evaluate",
     "export",
+    "export_policy",
     "importances",
     "load",
     "open",
@@ -78,6 +80,7 @@ _HOMES = {
     "compare": ("rltune.comparing.comparison", "compare"),
     "evaluate": ("rltune.training.evaluation", "evaluate"),
     "export": ("rltune.exporting.export", "export"),
+    "export_policy": ("rltune.exporting.policies", "export_policy"),
     "importances": ("rltune.analysis.importance.importances", "importances"),
     "load": ("rltune.training.policy", "load"),
     "open": ("rltune.results", "open_run"),

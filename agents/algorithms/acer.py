@@ -162,6 +162,10 @@ class ACER(Algorithm[ACERConfig]):
             action = self.distribution.mode(logits)
         return action.squeeze(-1).cpu().numpy()
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the most likely actions, see `Algorithm.greedy`."""
+        return self.distribution.mode(self.nets.logits(inputs)).squeeze(-1)
+
     def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the loss of a policy that imitates actions."""
         return self.distribution.imitation(self.nets.logits(inputs), action)

@@ -165,6 +165,14 @@ class BC(Algorithm[BCConfig]):
         """Return the LSTM's states after ``obs``: (n, state_size)."""
         return self.policy.next_state(obs)
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the greedy actions, see `Algorithm.greedy`."""
+        return self.policy.greedy(inputs)
+
+    def greedy_state(self, inputs: Tensor) -> Tensor:
+        """Return the LSTM's states after ``inputs``: (n, state_size)."""
+        return self.nets.next_state(inputs)
+
     def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the loss of a policy that imitates actions."""
         return self.policy.imitation(inputs, action)

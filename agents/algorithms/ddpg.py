@@ -194,6 +194,10 @@ class DDPG(Algorithm[DDPGConfig]):
         """Let the noise begin anew in these environments: bool (n_envs,)."""
         self.noise.reset(torch.from_numpy(ended))
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the actor's actions, see `Algorithm.greedy`."""
+        return self.scale.as_actions(self.nets.actor(inputs))
+
     def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the loss of a policy that imitates actions."""
         return self.nets.actor.imitation(inputs, self.scale.to_nets(action))

@@ -151,6 +151,14 @@ class DQN(Algorithm[DQNConfig]):
             action = self.nets.best(self.nets(inputs, noise), inputs).cpu().numpy()
         return action
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the best actions, see `Algorithm.greedy`; noisy layers have their means."""
+        return self.nets.best(self.nets(inputs), inputs)
+
+    def greedy_state(self, inputs: Tensor) -> Tensor:
+        """Return the LSTM's states after ``inputs``: (n, state_size)."""
+        return self.nets.next_state(inputs)
+
     @torch.no_grad()
     def next_state(self, obs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the LSTM's states after ``obs``: (n, state_size)."""

@@ -178,6 +178,11 @@ class RolloutPolicy:
         noise = self.distribution.noise(len(inputs), self.generator)
         return self.distribution.sample(params, noise)
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the most likely actions, see `Algorithm.greedy`."""
+        action = self.distribution.mode(self.nets.params(inputs))
+        return action.reshape(-1, *self.spaces.action.shape)  # type: ignore[misc]
+
     def _shaped(self, action: NDArray[Any]) -> NDArray[Any]:
         """Return actions (n, size) in the type and shape of the space's."""
         shape = (len(action), *self.spaces.action.shape)  # type: ignore[misc]

@@ -132,6 +132,14 @@ class PPO(Algorithm[PPOConfig]):
         """Draw new noise functions with the next exploring step."""
         self.policy.begin_rollout()
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the greedy actions, see `Algorithm.greedy`."""
+        return self.policy.greedy(inputs)
+
+    def greedy_state(self, inputs: Tensor) -> Tensor:
+        """Return the LSTM's states after ``inputs``: (n, state_size)."""
+        return self.nets.next_state(inputs)
+
     def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the loss of a policy that imitates actions."""
         return self.policy.imitation(inputs, action)

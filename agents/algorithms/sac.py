@@ -190,6 +190,14 @@ class SAC(Algorithm[SACConfig]):
         """Draw new noise functions with the next exploring step."""
         self.exploration, self.steps_explored = None, 0
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the greedy actions, see `Algorithm.greedy`."""
+        return self.scale.as_actions(self.nets.actor(inputs))
+
+    def greedy_state(self, inputs: Tensor) -> Tensor:
+        """Return the states of the actor's LSTM after ``inputs``; the critics' play no part."""
+        return self.nets.actor.torso.next_state(inputs)
+
     def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the loss of a policy that imitates actions."""
         return self.nets.actor.imitation(inputs, self.scale.to_nets(action))

@@ -163,6 +163,10 @@ class TRPO(Algorithm[TRPOConfig]):
         """Draw new noise functions with the next exploring step."""
         self.policy.begin_rollout()
 
+    def greedy(self, inputs: Tensor) -> Tensor:
+        """Return the greedy actions, see `Algorithm.greedy`."""
+        return self.policy.greedy(inputs)
+
     def imitation(self, inputs: Tensor, action: Tensor) -> Tensor:
         """Return the loss of a policy that imitates actions."""
         return self.policy.imitation(inputs, action)

@@ -360,6 +360,25 @@ class Agent:
         if self._learners is not None:
             self._learners.forget()
 
+    def act_as(
+        self, nets: Mapping[str, Any], observations: Mapping[str, Any] | None, env_steps: int
+    ) -> None:
+        """Act with the policy of another agent, made as this one is.
+
+        Args:
+            nets: the weights that acting needs, by their names in ``nets``; the others stay
+            observations: the statistics by which it normalises them; None: it does not
+            env_steps: how long it was trained
+
+        Raises:
+            UserError: the weights are of another network.
+        """
+        own = self.algorithm.state_dict()
+        self.algorithm.load_weights({**own, "nets": {**own["nets"], **nets}})
+        if self.observations is not None and observations is not None:
+            self.observations.load_state_dict(observations)
+        self._loop.progress.env_steps = env_steps
+
     def go_on(self, controls: Controls) -> None:
         """Let other controls decide from now on, also where the old ones have ended it."""
         if controls != self.controls:

@@ -18,6 +18,7 @@ from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import canonical
 
 FORMAT = "rltune-agent"
+POLICY_FORMAT = "rltune-policy"  # of `rltune.agents.loop.saved_policy`
 VERSION = 1
 HEAD = {"version": int, "agent": str, "env": str, "extra": dict}
 
@@ -101,9 +102,18 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
             another environment or agent.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"checkpoint {path} does not exist")
-    state = _load(path)
+    return checked(plain(path), path, env=env, agent=agent)
+
+
+def checked(
+    state: Any, path: Path, *, env: str | None = None, agent: str | None = None
+) -> dict[str, Any]:
+    """Return the content of a file, if it is a checkpoint's; see `read`."""
+    if isinstance(state, dict) and state.get("format") == POLICY_FORMAT:
+        raise UserError(
+            f"{path} is a saved policy, which can only act; name the run or the checkpoint that it "
+            "comes from"
+        )
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of rltune")
     for name, of_type in HEAD.items():
@@ -114,11 +124,11 @@ def read(path: str | Path, *, env: str | None = None, agent: str | None = None) 
             f"checkpoint {path} is of format {state['version']}, newer than this rltune reads "
             f"({VERSION}); upgrade rltune"
         )
-    state = {**state, "agent": canonical(state["agent"])}
+    found: dict[str, Any] = {**state, "agent": canonical(state["agent"])}
     for kind, wanted in (("env", env), ("agent", agent)):
-        if wanted is not None and wanted != state[kind]:
-            raise UserError(f"checkpoint {path} is of {kind} {state[kind]!r}, not of {wanted!r}")
-    return state
+        if wanted is not None and wanted != found[kind]:
+            raise UserError(f"checkpoint {path} is of {kind} {found[kind]!r}, not of {wanted!r}")
+    return found
 
 
 def about(agent: Any) -> dict[str, Any]:
@@ -191,8 +201,14 @@ def fitting(path: str | Path, agent: object, env: object) -> Iterator[None]:
         ) from error
 
 
-def _load(path: Path) -> Any:
-    """Return the content of the file: tensors and plain Python, whatever its pickle asks for."""
+def plain(path: Path) -> Any:
+    """Return the content of the file: tensors and plain Python, whatever its pickle asks for.
+
+    Raises:
+        UserError: it can't be read, or is not of that kind.
+    """
+    if not path.is_file():
+        raise UserError(f"checkpoint {path} does not exist")
     try:
         with zipfile.ZipFile(path) as file:
             # PyTorch stores without compression; a few compressed bytes could fill the memory.

@@ -23,6 +23,7 @@ class _Clip:
     """Keeps values within a limit on both sides; NaN stays."""
 
     def __init__(self, limit: float) -> None:
+        self.limit = limit
         self._low, self._high = np.array(-limit), np.array(limit)
 
     def __call__(self, values: Array) -> Array:
@@ -160,6 +161,13 @@ class ObservationNormalizer:
         rows[...] = self._scale
         np.multiply(scaled, rows, scaled)
         return self._clip(scaled).astype(np.float32)
+
+    def constants(self) -> tuple[Array, Array, float]:
+        """Return mean, factor and limit: ``clip((x - mean) * factor, limit)`` is normalised.
+
+        Where mean and factor are shorter than an observation, its last numbers stay as they are.
+        """
+        return self.statistics.mean.copy(), self._scale.copy(), self._clip.limit
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics."""

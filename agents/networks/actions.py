@@ -52,6 +52,14 @@ class BoxScale:
         clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, self.low), self.high)
         return clipped
 
+    def as_actions(self, action: Tensor) -> Tensor:
+        """Return the same as `to_space`, as tensors."""
+        half, centre, low, high = map(
+            torch.from_numpy, (self._half, self._centre, self.low, self.high)
+        )
+        scaled = action.reshape(-1, *self.shape) * half + centre
+        return torch.minimum(torch.maximum(scaled, low), high)
+
     def to_nets(self, action: Tensor) -> Tensor:
         """Return actions (batch, *shape) within the bounds as (batch, size) in [-1, 1]."""
         return action.flatten(1) * self._unit - self._offset
@@ -93,6 +101,10 @@ class Choices:
     def to_space(self, action: Tensor) -> NDArray[Any]:
         """Return actions (n, size) as arrays (n, *shape)."""
         return action.cpu().numpy().astype(self.dtype, copy=False).reshape(-1, *self.shape)
+
+    def as_actions(self, action: Tensor) -> Tensor:
+        """Return the same as `to_space`, as tensors."""
+        return action.reshape(-1, *self.shape)
 
     def to_nets(self, action: Tensor) -> Tensor:
         """Return actions (batch, *shape) as (batch, size)."""

@@ -27,19 +27,26 @@ def place_of(run: object) -> str:
 
 
 def load_agent(path: Path, *, env: str | None = None, device: str = "auto") -> Trainer:
-    """Return the agent in a checkpoint, to act with.
+    """Return the agent in a checkpoint or an exported policy, to act with.
 
     Args:
-        path: the checkpoint
+        path: the file
         env: refuse an agent of another environment; of several environments, the agent on this one
-        device: as in the constructor of agents
+        device: as in the constructor of agents; some exported policies run on a CPU alone
 
     Raises:
-        UserError: no checkpoint, or one of another environment.
+        UserError: no such file, or one of another environment.
     """
-    from rltune.agents.loop import checkpoint  # late: readers of a run need no PyTorch
+    # Late: readers of a run need no PyTorch.
+    from rltune.agents.loop import checkpoint, saved_policy
+    from rltune.backends.exported import files
 
-    found = checkpoint.read(path)
+    if (program := files.kind_of(path)) is not None:
+        return cast("Trainer", files.load(path, program, env))  # it has all that acting needs
+    state = checkpoint.plain(path)
+    if saved_policy.is_policy(state):
+        return saved_policy.rebuild(state, path, device=device, env=env)
+    found = checkpoint.checked(state, path)
     kind = agent_type(found["agent"], found["env"])
     if not is_suite(found["env"]):
         return kind.load(path, device=device, env=env, acts_only=True)

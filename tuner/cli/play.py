@@ -15,7 +15,9 @@ from rltune.common.options import options_of
 from rltune.runs.run_options import RunOptions
 
 EVAL_MODE = options_of(RunOptions)["eval_mode"].described()
-WHAT = "a checkpoint file, or a run: its folder, its name in runs/, or 'latest'"
+WHAT = (
+    "a checkpoint file or an exported policy, or a run: its folder, its name in runs/, or 'latest'"
+)
 EVAL_HELP = """\
 Measure a trained agent, or actions at random.
 

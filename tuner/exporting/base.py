@@ -1,4 +1,7 @@
-"""Export formats: what each is called, what it can't express, and the function that writes it."""
+"""Export formats: what each is called, what it can't express, and the function that writes it.
+
+There are two kinds: a configuration as a text that trains it again, and a trained policy as a file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from rltune.agents.envs.suite import is_suite
 from rltune.agents.errors import UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rltune.exporting.exportable import Exportable
+    from rltune.exporting.exportable_policy import ExportablePolicy
     from rltune.runs.train_spec import TrainSpec
 
 
@@ -35,7 +41,7 @@ SCHEDULE = Feature("its hyperparameters change as it trains", lambda spec: bool(
 
 @dataclass(frozen=True, kw_only=True)
 class Exporter:
-    """A format of `rltune export`.
+    """A format of `rltune export`: a `TextExporter` or a `PolicyExporter`.
 
     A new one is a module with a function, and an entry in `registry.py`.
 
@@ -43,16 +49,30 @@ class Exporter:
         name: as in ``--to NAME``
         help: of the command line
         suffix: of a file in this format
-        function: "module:function", which gets an `Exportable` and returns the text; imported when
-            it is called, because the command line reads the registry
-        cannot: the features that it can't express
-        makes_env: whether the environment has to be made for it, which imports the user's own
+        function: "module:function"; imported when it is called, because the command line reads the
+            registry
     """
 
     name: str
     help: str
     suffix: str
     function: str
+
+    def imported(self) -> Callable[..., object]:
+        """Return the function."""
+        module, _, name = self.function.partition(":")
+        return cast("Callable[..., object]", getattr(importlib.import_module(module), name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextExporter(Exporter):
+    """A format for a configuration; its function gets an `Exportable` and returns the text.
+
+    Attributes:
+        cannot: the features that it can't express
+        makes_env: whether the environment has to be made for it, which imports the user's own
+    """
+
     cannot: tuple[Feature, ...] = (SUITE, WEIGHTS, SCHEDULE)
     makes_env: bool = True
 
@@ -70,6 +90,30 @@ class Exporter:
         Raises:
             UserError: the format has no equal for something else that the training uses.
         """
-        module, _, name = self.function.partition(":")
-        function = getattr(importlib.import_module(module), name)
-        return cast("Callable[[Exportable], str]", function)(found)
+        return cast("str", self.imported()(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyExporter(Exporter):
+    """A format for a trained policy; its function gets an `ExportablePolicy` and a path.
+
+    Attributes:
+        packages: that it needs, and ``rltune[onnx]`` brings
+    """
+
+    packages: tuple[str, ...] = ()
+
+    def write(self, found: ExportablePolicy, path: Path) -> None:
+        """Write the file.
+
+        Raises:
+            UserError: a package is missing, or the format has no equal for what the agent uses.
+        """
+        for package in self.packages:
+            try:
+                importlib.import_module(package)
+            except ImportError:
+                raise UserError(
+                    f'--to {self.name} needs {package}: pip install "rltune[onnx]"'
+                ) from None
+        self.imported()(found, path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rltune.exporting.base import Exporter
+from rltune.exporting.base import Exporter, PolicyExporter, TextExporter
 
 EXPORTERS: dict[str, Exporter] = {
     exporter.name: exporter
     for exporter in (
-        Exporter(
+        TextExporter(
             name="rltune",
             help="the command, bit-equal on a CPU",
             suffix=".sh",
@@ -15,7 +15,7 @@ EXPORTERS: dict[str, Exporter] = {
             cannot=(),
             makes_env=False,
         ),
-        Exporter(
+        TextExporter(
             name="yaml",
             help="what `rltune train --config` and the `start` of a search space take",
             suffix=".yaml",
@@ -23,7 +23,7 @@ EXPORTERS: dict[str, Exporter] = {
             cannot=(),
             makes_env=False,
         ),
-        Exporter(
+        TextExporter(
             name="json",
             help="the same, for programs",
             suffix=".json",
@@ -31,29 +31,50 @@ EXPORTERS: dict[str, Exporter] = {
             cannot=(),
             makes_env=False,
         ),
-        Exporter(
+        TextExporter(
             name="zoo",
             help="hyperparameters of rl-zoo3",
             suffix=".yml",
             function="rltune.exporting.to_sb3:as_zoo",
         ),
-        Exporter(
+        TextExporter(
             name="sb3",
             help="a script for Stable-Baselines3",
             suffix=".py",
             function="rltune.exporting.to_sb3:as_sb3",
         ),
-        Exporter(
+        TextExporter(
             name="cleanrl",
             help="the command line of a CleanRL script",
             suffix=".sh",
             function="rltune.exporting.to_cleanrl:as_cleanrl",
         ),
-        Exporter(
+        TextExporter(
             name="rllib",
             help="a script for RLlib",
             suffix=".py",
             function="rltune.exporting.to_rllib:as_rllib",
         ),
+        PolicyExporter(
+            name="onnx",
+            help="the trained policy, for ONNX Runtime and whatever else reads ONNX",
+            suffix=".onnx",
+            function="rltune.exporting.to_onnx:write_onnx",
+            packages=("onnx", "onnxruntime"),
+        ),
+        PolicyExporter(
+            name="torchscript",
+            help="the trained policy, for PyTorch without rltune, in Python or C++",
+            suffix=".torchscript.pt",
+            function="rltune.exporting.to_torchscript:write_torchscript",
+        ),
+        PolicyExporter(
+            name="saved-policy",
+            help="the trained policy's weights, for rltune and PyTorch",
+            suffix=".policy.pt",
+            function="rltune.exporting.to_saved_policy:write_saved_policy",
+        ),
     )
 }
+TEXTS = {name: e for name, e in EXPORTERS.items() if isinstance(e, TextExporter)}
+POLICIES = {name: e for name, e in EXPORTERS.items() if isinstance(e, PolicyExporter)}

@@ -50,8 +50,8 @@ def evaluate(
     """Run episodes of a trained agent, or of actions at random.
 
     Args:
-        run: a run directory, its name, "latest", a checkpoint file, a policy, what a search or a
-            training has given; or "random", with ``env``
+        run: a run directory, its name, "latest", a checkpoint file, an exported policy, a policy,
+            what a search or a training has given; or "random", with ``env``
         episodes: how many
         seed: episode k starts from a seed made of this and k; by default that of the agent's own
             evaluations, of random actions 0

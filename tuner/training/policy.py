@@ -37,7 +37,8 @@ def load(
     """Return the trained policy of a run, to act with.
 
     Args:
-        run: a run directory, its name, "latest", or a checkpoint file; of a search, its winner
+        run: a run directory, its name, "latest", a checkpoint file, or an exported policy; of a
+            search, its winner
         best: of a training, the agent of its best evaluation instead of the last one
         trial: of a search, this trial's agent
         env: refuse an agent of another environment; of several environments, the agent on this one

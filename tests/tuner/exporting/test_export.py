@@ -20,7 +20,7 @@ from exporting import training
 from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.exporting.exportable import exportable
-from rltune.exporting.registry import EXPORTERS
+from rltune.exporting.registry import TEXTS
 from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 from rltune.study.lineage import lineage
@@ -129,7 +129,7 @@ def test_a_schedule_travels_in_the_command(tmp_path: Path) -> None:
     again = run_in_shell(text, tmp_path / "again")
     for name in ("env_steps", "eval_return", "rate"):
         pd.testing.assert_series_equal(expected[name], again[name])
-    for to in set(EXPORTERS) - {"rltune", "yaml", "json"}:
+    for to in set(TEXTS) - {"rltune", "yaml", "json"}:
         with pytest.raises(UserError, match="change as it trains"):
             rltune.export(run, to=to)
 

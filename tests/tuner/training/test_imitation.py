@@ -13,7 +13,7 @@ from rltune.agents.demonstrations.files import read, write
 from rltune.agents.demonstrations.recorder import Recorder
 from rltune.agents.envs.vector import Envs
 from rltune.cli import main
-from rltune.exporting.registry import EXPORTERS
+from rltune.exporting.registry import TEXTS
 from searching import check_history, search
 
 ENV = "CartPole-v1"
@@ -68,7 +68,7 @@ def test_a_run_does_what_runs_of_others_do(
     assert main(["report", "runs/b"]) == 0
 
     capsys.readouterr()
-    for name in EXPORTERS:
+    for name in TEXTS:
         done = main(["export", "runs/b", "--to", name])
         found = capsys.readouterr()
         if name in ("rltune", "yaml", "json"):
