@@ -36,7 +36,7 @@ class Room:
         # The head is one of the nodes, but none of the workers.
         on_head = max((needed.on_node(*room) for room, node in zip(have, nodes, strict=True)
                        if "node:__internal_head__" in node), default=0)  # fmt: skip
-        fit = max(sum(needed.on_node(*room) for room in have), on_head + self.growth.most(needed))
+        fit = max(needed.on_nodes(have), on_head + self.growth.most(needed))
         if fit == 0 and not self.growth.says_nothing(len(nodes) - 1):
             self._refuse(have)
         return needed.limited(max(1, fit))

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
+
+if TYPE_CHECKING:
+    from rltune.runs.search_spec import SearchSpec
 
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a trial, and the number of trials at once (None: as many as fit)."""
+    """The resources of a trial, and the number of trials at once (None: as many as fit).
+
+    The CPUs are those of all its processes; ``actors`` have ``cpus_per_actor`` of them each.
+    """
 
     cpus: float = 1
     gpus: float = 0
     concurrency: int | None = None
+    actors: int = 0
+    cpus_per_actor: float = 1
+
+    @classmethod
+    def of(cls, spec: SearchSpec) -> Resources:
+        """Return those of a search's trials."""
+        return cls(
+            spec.cpus_per_trial,
+            spec.gpus_per_trial,
+            spec.concurrency,
+            spec.actors_per_trial,
+            spec.cpus_per_actor,
+        )
+
+    @property
+    def bundles(self) -> list[dict[str, float]]:
+        """What Ray reserves for a trial: one bundle for its learner, and one for each actor."""
+        learner = {"CPU": self.cpus - self.actors * self.cpus_per_actor}
+        if self.gpus:
+            learner["GPU"] = self.gpus
+        return [learner, *({"CPU": self.cpus_per_actor} for _ in range(self.actors))]
+
+    def on_nodes(self, nodes: Sequence[tuple[float, float]]) -> int:
+        """Return the number of trials that fit on machines of so many CPUs and GPUs.
+
+        The actors of a trial may be spread over machines; all else is on one.
+        """
+        if not self.actors:
+            return sum(self.on_node(*node) for node in nodes)
+        free = [list(node) for node in nodes]
+        trials = 0
+        while all(_place(bundle, free) for bundle in self.bundles):
+            trials += 1
+        return trials
 
     def on_node(self, cpus: float, gpus: float) -> int:
         """Return the number of trials that fit on a machine; a trial is never spread over two."""
@@ -29,6 +70,17 @@ class Resources:
     def limited(self, fit: int) -> int:
         """Return the number of trials that run at once, of those that fit."""
         return min(fit, self.concurrency) if self.concurrency else fit
+
+
+def _place(bundle: Mapping[str, float], free: list[list[float]]) -> bool:
+    """Take a bundle from the first machine that has it; return whether one has."""
+    cpus, gpus = bundle["CPU"], bundle.get("GPU", 0)
+    for node in free:
+        if node[0] + 1e-9 >= cpus and node[1] + 1e-9 >= gpus:
+            node[0] -= cpus
+            node[1] -= gpus
+            return True
+    return False
 
 
 def fitting(resources: Resources, cpus: float, gpus: float) -> int:

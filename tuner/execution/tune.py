@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from rltune.agents.errors import ClusterError, StorageError
 from rltune.cluster.capacity import Room
 from rltune.cluster.nodes import Nodes
-from rltune.cluster.resources import Resources
 from rltune.cluster.session import OUT_OF_MEMORY
 from rltune.common.redaction import masked_text
 from rltune.execution.checkpoints import ServerAddress, open_checkpoint_server
@@ -105,10 +104,10 @@ def run_jobs(
     folder = tempfile.TemporaryDirectory(prefix="rltune-tune-", ignore_cleanup_errors=True)
     with folder as scratch, given_to_tune(workers) as trainable:
         _stay_here(scratch)
-        bundle = _bundle(room.resources)
+        group = tune.PlacementGroupFactory(room.resources.bundles)
         # Behind ray://, tune.Tuner would move to the cluster, and leave the source behind.
         tuner = TunerInternal(
-            trainable=tune.with_resources(trainable, tune.PlacementGroupFactory([bundle])),
+            trainable=tune.with_resources(trainable, group),
             tune_config=tune.TuneConfig(
                 search_alg=_make_searcher(here),
                 scheduler=_make_scheduler(here),
@@ -162,13 +161,6 @@ def _make_watch(room: Room, nodes: Nodes | None) -> Callable[[JobSource], None]:
         known, due = now, time.monotonic() + WATCH_EVERY
 
     return watch
-
-
-def _bundle(resources: Resources) -> dict[str, float]:
-    bundle: dict[str, float] = {"CPU": resources.cpus}
-    if resources.gpus:
-        bundle["GPU"] = resources.gpus
-    return bundle
 
 
 def _travelled(task: Task) -> Task:

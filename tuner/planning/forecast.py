@@ -385,7 +385,7 @@ def local_slots(spec: SearchSpec) -> int:
     from rltune.cluster.address import is_elsewhere
     from rltune.cluster.resources import Resources, fitting
 
-    resources = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
+    resources = Resources.of(spec)
     if is_elsewhere(spec.address):
         return spec.concurrency or 1  # the cluster is not asked
     return fitting(resources, os.cpu_count() or 1, torch.cuda.device_count())

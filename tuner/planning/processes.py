@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rltune.agents.errors import UserError
@@ -16,24 +17,15 @@ if TYPE_CHECKING:
     from rltune.space.space import Space
     from rltune.study.records import StartConfig
 
-COUNTS = ("n_learners",)  # hyperparameters that say how many processes a training has
+LEARNERS, ACTORS = "n_learners", "num_actors"  # say how many processes a training has
+DEFAULTS = {LEARNERS: 1, ACTORS: 0}
 SAMPLES = 64  # configurations that show how large a derived value may be
 
 
-def processes(config: Mapping[str, Any]) -> int:
-    """Return the number of processes of a training that compute at the same time."""
-    return int(config.get("n_learners", 1))
-
-
-def most_processes(space: Space, starts: Sequence[StartConfig]) -> int:
-    """Return the number of processes of the largest trial that a search may have."""
-    largest = {name: _largest(name, space, starts) for name in COUNTS}
-    return processes(largest)
-
-
 def _largest(name: str, space: Space, starts: Sequence[StartConfig]) -> int:
-    """Return the largest value of a hyperparameter, of which there is 1 by default."""
-    found = [start.config.get(name, 1) for start in starts]
+    """Return the largest value of a hyperparameter that a trial may have."""
+    default = DEFAULTS[name]
+    found = [start.config.get(name, default) for start in starts]
     dimension = space.dimensions.get(name)
     if dimension is not None:
         found += dimension.choices if dimension.kind == "choice" else [dimension.high]
@@ -41,15 +33,16 @@ def _largest(name: str, space: Space, starts: Sequence[StartConfig]) -> int:
         generator = np.random.default_rng(0)
         drawn = (space.resolve(space.sample(generator)) for _ in range(SAMPLES))
         found += [config[name] for config in drawn]
-    return int(max(found))
+    return int(max(found, default=default))
 
 
 def with_room_for_processes(
     spec: SearchSpec, space: Space, starts: Sequence[StartConfig]
 ) -> tuple[SearchSpec, list[str]]:
-    """Return the search with a CPU for each process of a trial, and notes where that is new.
+    """Return the search with CPUs for each process of a trial, and notes where that is new.
 
-    Where GPUs are asked for, each learner has one of its own.
+    The largest trial decides. A learner has a CPU of its own, and where GPUs are asked for, a GPU;
+    an actor has ``cpus_per_actor``.
 
     Args:
         spec: the search
@@ -59,26 +52,28 @@ def with_room_for_processes(
     Raises:
         UserError: this machine has fewer CPUs.
     """
-    most = most_processes(space, starts)
-    if most == 1:
+    learners, actors = (_largest(name, space, starts) for name in (LEARNERS, ACTORS))
+    if learners == 1 and actors == 0:
         return spec, []
+    counts = {LEARNERS: learners, ACTORS: actors}
+    said = " and ".join(f"{n} {count}" for n, count in counts.items() if count > DEFAULTS[n])
+    own = max(spec.cpus_per_trial, learners)
+    needed = math.ceil(own + actors * spec.cpus_per_actor - 1e-9)  # whole, as Ray wants it
     cpus = os.cpu_count() or 1
-    if most > cpus and not is_elsewhere(spec.address):
+    if needed > cpus and not is_elsewhere(spec.address):
+        less = ", give --cpus-per-actor 0.5 or less" if actors else ""
         raise UserError(
-            f"a trial of {_described(space, starts)} needs {most} CPUs, but there are {cpus} here; "
-            "lower it, or name a cluster: --address"
+            f"a trial of {said} needs {needed} CPUs, but there are {cpus} here; lower it{less}, or "
+            "name a cluster: --address"
         )
-    gpus = spec.gpus_per_trial
-    if gpus:
-        gpus = max(gpus, _largest("n_learners", space, starts))
-    found = replace(spec, cpus_per_trial=max(spec.cpus_per_trial, most), gpus_per_trial=gpus)
-    if found == spec:
-        return spec, []
-    has = f"{found.cpus_per_trial:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
-    return found, [f"each trial has {has}: {_described(space, starts)}"]
-
-
-def _described(space: Space, starts: Sequence[StartConfig]) -> str:
-    """Return "n_learners 2"."""
-    largest = {name: _largest(name, space, starts) for name in COUNTS}
-    return " and ".join(f"{name} {value}" for name, value in largest.items() if value > 1)
+    gpus = max(spec.gpus_per_trial, learners) if spec.gpus_per_trial and learners > 1 else None
+    found = replace(
+        spec,
+        cpus_per_trial=needed,
+        gpus_per_trial=spec.gpus_per_trial if gpus is None else gpus,
+        actors_per_trial=actors,
+    )
+    if (found.cpus_per_trial, found.gpus_per_trial) == (spec.cpus_per_trial, spec.gpus_per_trial):
+        return found, []
+    has = f"{needed:g} CPUs" + (f" and {found.gpus_per_trial:g} GPUs" if gpus else "")
+    return found, [f"each trial has {has}: {said}"]

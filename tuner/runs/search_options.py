@@ -181,6 +181,13 @@ class SearchOptions(RunOptions):
     gpus_per_trial: float = option(
         0, least=0, group=RESOURCES, metavar="X", help="GPUs per trial; below 1 they are shared"
     )
+    cpus_per_actor: float = option(
+        1,
+        above=0,
+        group=RESOURCES,
+        metavar="X",
+        help="CPUs per actor of a trial, beside those of its learner (num_actors, docs/actors.md)",
+    )
     address: str | None = option(
         None,
         group=RESOURCES,

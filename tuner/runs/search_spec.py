@@ -29,6 +29,7 @@ class SearchSpec(SearchOptions):
     space: dict[str, Any]
     defaults: dict[str, Any] = field(default_factory=dict)  # the agent's own configuration
     import_path: str = "."
+    actors_per_trial: int = 0  # of the largest trial; they are among its CPUs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,9 +40,13 @@ class SearchSpec(SearchOptions):
         self._check_seeds()
         if self.trials is None and self.time_limit is None:
             raise UserError("a search needs an end: give --trials N, --time-limit 30m or both.")
-        for flag, value in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
+        for flag, value in (
+            ("cpus-per-trial", self.cpus_per_trial),
+            ("gpus-per-trial", self.gpus_per_trial),
+            ("cpus-per-actor", self.cpus_per_actor),
+        ):
             if value > 1 and value != int(value):
-                raise UserError(f"--{flag}-per-trial {value:g}: above 1 it must be whole.")
+                raise UserError(f"--{flag} {value:g}: above 1 it must be whole.")
 
     def _check_seeds(self) -> None:
         """Raise UserError where the search and the tournament would share a seed."""

@@ -75,7 +75,7 @@ def joined(
     from rltune.execution.workers import Workers
 
     if not is_elsewhere(spec.address):
-        needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency)
+        needed = Resources.of(spec)
         workers = Workers(spec.agent, spec.env, needed, spec.trials)
         with started_ahead(quiet=not ray_output) as when_up:
             when_up(lambda: workers.ask(early))
@@ -88,7 +88,7 @@ def joined(
     with ray_session(spec.address, quiet=not ray_output, code=code):
         nodes = Nodes(Path(path).expanduser().absolute())
         nodes.check()
-        Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial)).slots()
+        Room(Resources.of(spec)).slots()
         yield Place(nodes=nodes)
 
 
@@ -278,7 +278,7 @@ def _run(
         LiveScreen(view, screen, stop=requests.ask, folder=run.path),
         ray_session("local", quiet=not ray_output),
     ):
-        room = Room(Resources(spec.cpus_per_trial, spec.gpus_per_trial, spec.concurrency))
+        room = Room(Resources.of(spec))
         parts.progress.slots = room.slots()
         driver = Driver(parts, requests, between_writes=tick)
         for number, start in enumerate(first):

@@ -112,8 +112,7 @@ def _check_machine(spec: SearchSpec) -> None:
     from rltune.cluster.resources import Resources, fitting
 
     _check_device(spec.device, torch.cuda.is_available())
-    needed = Resources(spec.cpus_per_trial, spec.gpus_per_trial)
-    fitting(needed, os.cpu_count() or 1, torch.cuda.device_count())
+    fitting(Resources.of(spec), os.cpu_count() or 1, torch.cuda.device_count())
 
 
 def _check_device(device: str, has_gpu: bool) -> None:
