@@ -30,8 +30,11 @@ FUNCTIONS = frozenset({
 })
 # fmt: on
 LARGEST_PROGRAM = 2**24  # bytes, unpacked: the weights are not packed
-_CALL = re.compile(r"\b(?:torch|ops)\.([\w.]+)")
-_METHOD = re.compile(r"\bdef\s+(\w+)")
+# Whatever stands before a parenthesis, methods of tensors and definitions included.
+_CALL = re.compile(r"(\w+)\s*\(")
+_OWN = frozenset({"PolicyGraph", "forward"})
+# Ours have none of these, which could stand between a name and its parenthesis, or hide one.
+_ODD = re.compile(r"[#\\]|\)\s*\(|\]\s*\(")
 
 
 class Runner(Protocol):
@@ -119,17 +122,12 @@ def check_program(path: Path) -> None:
         # Attributes are pickled; a frozen module has none.
         code = [part for part in parts if "/code/" in part.filename]
         text = "\n".join(file.read(part).decode() for part in code if part.filename.endswith(".py"))
-    called = {name for name in _CALL.findall(text) if name not in _NO_CALLS}
-    foreign = sorted({*called - FUNCTIONS, *({*_METHOD.findall(text)} - {"forward"})})
-    if foreign:
+    called = [*_ODD.findall(text), *sorted({*_CALL.findall(text)} - FUNCTIONS - _OWN)]
+    if called:
         raise UserError(
-            f"{path} is no policy that rltune exported: its program calls {foreign[0]!r}, "
+            f"{path} is no policy that rltune exported: its program calls {called[0]!r}, "
             "which is no part of one"
         )
-
-
-# Types and the module's own class.
-_NO_CALLS = frozenset({"nn.Module", "Tensor"})
 
 
 @contextmanager
