@@ -143,6 +143,10 @@ class _CommonConfig:
         help="updates that actors may run ahead; 0: they wait for each",
     )
 
+    evaluation_actor: bool = hp(
+        False, mutable=False, help="one more actor evaluates the newest policy beside the training"
+    )
+
     demonstrations: str = hp("", mutable=False, help="file of demonstrations, for cloning and GAIL")
     cloning: float = hp(
         0.0, scale="log", minimum=0, help="step size of cloning, times learning_rate; 0: none"
@@ -175,6 +179,8 @@ class AgentConfig(RewardSignalConfig, _CommonConfig):  # whose fields come first
         elif self.cloning > 0:
             raise UserError("cloning needs demonstrations; name a file: --demonstrations FILE")
         self.check_signals()
+        if self.evaluation_actor and not self.num_actors:
+            raise UserError("evaluation_actor is beside other actors; give num_actors, too")
         if self.num_actors and self.n_envs % self.num_actors:
             raise UserError(
                 f"n_envs {self.n_envs} can't be divided among num_actors {self.num_actors}; "

@@ -84,6 +84,7 @@ class BCConfig(RecurrentConfig):
     vectorization: str = fixed("sync")
     num_actors: int = fixed(0)
     max_policy_lag: int = fixed(0)
+    evaluation_actor: bool = fixed(False)
     gamma: float = fixed(0.99)
     normalize_rewards: bool = fixed(False)
     n_steps: int = fixed(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,7 +137,7 @@ class Actor:
             policy = replace(policy, state=kept)
         self._is_restored = False
         act_by(self.algorithm, self.normalizers, policy)
-        before = statistics_of(self.normalizers)
+        started, before = time.perf_counter(), statistics_of(self.normalizers)
         self.collector.begin()
         episodes = [self.collector.step().episodes for _ in range(rows)]
         fragment = self.memory.take(
@@ -144,6 +145,7 @@ class Actor:
             version=policy.version,
             episodes=episodes,
             begins=self.begins,
+            seconds=time.perf_counter() - started,
             statistics=learned_since(self.normalizers, before),
             acting=self._acting() if policy.whole else None,
         )

@@ -10,6 +10,7 @@ import numpy as np
 from rltune.agents.config import config_dict
 from rltune.agents.distributed.actor import ActorSpec
 from rltune.agents.distributed.fleet import Fleet, LocalFleet
+from rltune.agents.distributed.policies import policy_of
 from rltune.agents.distributed.rounds import RoundsCollector
 from rltune.agents.distributed.server import ServerSpec
 from rltune.agents.distributed.stream import QueueCollector, RemoteReplay, StreamCollector
@@ -55,7 +56,7 @@ class DistributedAgent(Agent):
             len(specs),
             self.algorithm,
             memory,
-            self._normalizers,
+            self.normalizers,
             replays=self._envs.replays and not lag,
         )
 
@@ -69,7 +70,9 @@ class DistributedAgent(Agent):
         fleet.stream(ServerSpec(specs[0], len(specs), buffer, replays=True), rows)
         memory = RemoteReplay(fleet, self.algorithm.device)
         publish_every = max(1, lag // 4)
-        collector = StreamCollector(fleet, self.algorithm, memory, self._normalizers, publish_every)
+        collector = StreamCollector(
+            fleet, self.algorithm, memory, self.normalizers, len(specs), publish_every
+        )
         return memory, collector
 
     def _check_lag(self, lag: int) -> None:
@@ -110,7 +113,26 @@ class DistributedAgent(Agent):
         self._collector.loop = self._loop
         chunk = super().learn(until, deadline)
         notes, self._fleet.notes = self._fleet.notes, []
-        return replace(chunk, notes=notes)
+        values = {**chunk.values, **self._collector.metrics.take(), **self._evaluated()}
+        return replace(chunk, notes=notes, values=values)
+
+    def _evaluated(self) -> dict[str, list[float]]:
+        """Return what the evaluation actor has found, and give it the newest policy."""
+        if self._fleet is None or not self.config.evaluation_actor:
+            return {}
+        found = self._fleet.evaluated()
+        if not self._fleet.evaluates:
+            progress = self._loop.progress
+            policy = policy_of(
+                self.algorithm, self.normalizers, progress.updates, progress.env_steps, whole=False
+            )
+            self._fleet.evaluate(policy)
+        if found is None:
+            return {}
+        return {
+            "eval_actor_return": [found.mean_return],
+            "eval_actor_env_steps": [found.env_steps],
+        }
 
     def save(self, path: str | Path, *, memory: bool = True) -> None:
         """Save as `Agent.save`; a replay server that dies begins again with this memory."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rltune.agents.distributed.actor import Actor, ActorSpec
+from rltune.agents.distributed.evaluator import Evaluator, Found
 from rltune.agents.distributed.fragments import Fragment
 from rltune.agents.distributed.policies import Policy
 from rltune.agents.distributed.server import ServerSpec
@@ -62,6 +63,16 @@ class Fleet(Protocol):
     def finish(self, token: Any) -> Any:
         """Wait for the answer that `begin` asked for; as `ask`."""
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether an evaluation is under way."""
+
+    def evaluate(self, policy: Policy) -> None:
+        """Let the evaluation actor begin with a policy; the first call starts it."""
+
+    def evaluated(self) -> Found | None:
+        """Return what the evaluation actor has found since the last call."""
+
     def close(self) -> None:
         """End the actors."""
 
@@ -73,6 +84,8 @@ class LocalFleet:
         self.notes: list[str] = []
         self.saved: Path | None = None
         self.actors: list[Actor] = []
+        self._evaluator: Evaluator | None = None
+        self._found: Found | None = None
 
     def start(self, specs: Sequence[ActorSpec]) -> None:
         """Make the actors."""
@@ -95,6 +108,17 @@ class LocalFleet:
         raise NotImplementedError("actors in one process can't run beside the learner")
 
     stream = ask = begin = finish = _refuse
+    evaluates = False
+
+    def evaluate(self, policy: Policy) -> None:
+        """Evaluate a policy, here and now."""
+        self._evaluator = self._evaluator or Evaluator(self.actors[0].spec)
+        self._found = self._evaluator.evaluate(policy)
+
+    def evaluated(self) -> Found | None:
+        """Return what the last evaluation has found, once."""
+        found, self._found = self._found, None
+        return found
 
     def close(self) -> None:
         """Close the actors' environments."""

@@ -34,6 +34,7 @@ class Fragment:
         log_prob: of the actions under the policy that acted; None: nobody asks for it
         begins: whether the actor is new, and its environments began new episodes
         statistics: what the running normalisations of the actor learned; see `Statistics`
+        seconds: that it took to collect
         acting: the parts of the algorithm's state that acting changed; None: the actor has its own
     """
 
@@ -48,6 +49,7 @@ class Fragment:
     log_prob: Array | None = None
     begins: bool = False
     statistics: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
     acting: dict[str, Any] | None = None
 
     @property

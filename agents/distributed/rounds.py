@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.distributed.fleet import Fleet
 from rltune.agents.distributed.fragments import STEP, Fragment, side_by_side
+from rltune.agents.distributed.metrics import ActorMetrics
 from rltune.agents.distributed.policies import (
     as_arrays,
     as_tensors,
@@ -43,6 +44,7 @@ class RoundsCollector:
 
     Attributes:
         loop: of the training, which says what is due
+        metrics: of the actors
         replays: whether environments of a checkpoint go on with their episodes
     """
 
@@ -60,6 +62,7 @@ class RoundsCollector:
     ) -> None:
         self.fleet, self.algorithm, self.memory = fleet, algorithm, memory
         self.normalizers, self.replays = normalizers, replays
+        self.metrics = ActorMetrics(n_actors)
         self.n_actors, self._whole = n_actors, n_actors == 1
         self._version = -1  # of the policy that the actors have
         self._left: Fragment | None = None  # what is collected and not yet in the memory
@@ -108,6 +111,7 @@ class RoundsCollector:
         fragments = self.fleet.collect(policy, rows)
         self._version = version
         for fragment in fragments:
+            self._note(fragment)
             if fragment.acting is not None:
                 take_acting(self.algorithm, fragment.acting["algorithm"])
                 self.normalizers.load_state_dict(as_tensors(fragment.acting["normalizers"]))
@@ -117,6 +121,10 @@ class RoundsCollector:
         if not self.algorithm.on_policy and any(fragment.begins for fragment in fragments):
             self.memory.interrupt()
         return self._dispense(side_by_side(fragments))
+
+    def _note(self, fragment: Fragment) -> None:
+        lag = self.loop.progress.updates - fragment.version
+        self.metrics.note(fragment.actor, fragment.env_steps, fragment.seconds, lag)
 
     def _dispense(self, fragment: Fragment) -> Fragment:
         self._left, self._row, self._next_obs = fragment, 0, fragment.next_obs()

@@ -43,12 +43,14 @@ class Summary(NamedTuple):
     valid: NDArray[Any]
     episodes: list[list[Finished]]
     statistics: dict[str, Any]
+    seconds: float
 
     @classmethod
     def of(cls, fragment: Fragment) -> Summary:
         """Return what a fragment says."""
         valid, episodes = fragment.steps["valid"], fragment.episodes
-        return cls(fragment.actor, fragment.version, valid, episodes, fragment.statistics)
+        about = (fragment.statistics, fragment.seconds)
+        return cls(fragment.actor, fragment.version, valid, episodes, *about)
 
 
 def make_server(spec: ServerSpec) -> ReplayServer:

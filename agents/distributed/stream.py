@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.distributed.fleet import Fleet
 from rltune.agents.distributed.fragments import Fragment, side_by_side
+from rltune.agents.distributed.metrics import ActorMetrics
 from rltune.agents.distributed.policies import learn_from, policy_of
 from rltune.agents.distributed.rounds import RoundsCollector
 from rltune.agents.distributed.server import LOG, ROLLOUTS, Summary
@@ -112,10 +113,12 @@ class StreamCollector:
         algorithm: the policy that learns
         memory: what stands for the server's memory
         normalizers: of observations and rewards
+        n_actors: how many there are
         publish_every: updates between two policies
 
     Attributes:
         loop: of the training
+        metrics: of the actors
     """
 
     loop: TrainingLoop
@@ -127,8 +130,10 @@ class StreamCollector:
         algorithm: Algorithm[Any],
         memory: RemoteReplay,
         normalizers: Normalizers,
+        n_actors: int,
         publish_every: int,
     ) -> None:
+        self.metrics = ActorMetrics(n_actors)
         self.fleet, self.algorithm, self.memory = fleet, algorithm, memory
         self.normalizers, self.publish_every = normalizers, publish_every
         self._published = -1
@@ -162,6 +167,9 @@ class StreamCollector:
 
     def _note(self, summary: Summary) -> None:
         learn_from(self.normalizers, summary.statistics)
+        lag = self.loop.progress.updates - summary.version
+        env_steps = int(np.count_nonzero(summary.valid))
+        self.metrics.note(summary.actor, env_steps, summary.seconds, lag)
         self._rows.extend(map(_Row, summary.valid, summary.episodes))
         rows = self._rows_of.get(summary.actor, 0) + len(summary.valid)
         self._rows_of[summary.actor] = rows
@@ -204,6 +212,7 @@ class QueueCollector(RoundsCollector):
         learned = 0 if self._left is None else max(1, self._left.env_steps)
         fragments = self.fleet.ask("take", ROLLOUTS, n, n, learned)
         for fragment in fragments:
+            self._note(fragment)
             learn_from(self.normalizers, fragment.statistics)
         return self._dispense(side_by_side(fragments))
 

@@ -62,6 +62,7 @@ class Agent:
         env_steps: agent decisions so far, summed over the environments
         extra: plain values of the caller's that checkpoints keep
         monitor: applies the controls to the training episodes
+        normalizers: of observations and rewards
         observations, rewards: their running normalisation; None: there is none
 
     Raises:
@@ -108,7 +109,7 @@ class Agent:
         self.algorithm.use_engine(engine)
         if self.algorithm.state_size and config.vectorization == "native":
             raise UserError("an LSTM can't be trained with vectorization native; use sync")
-        self._normalizers = Normalizers(config, spaces)
+        self.normalizers = Normalizers(config, spaces)
         self.memory, self._collector = self._make_collection()
         loop = TrainingLoop
         if found.offline and not acts_only:
@@ -116,14 +117,14 @@ class Agent:
             loop = OfflineLoop
         self._cloning: Cloning | None = None
         if config.cloning > 0 and not acts_only:
-            self._cloning = Cloning(self.algorithm, spaces, self._normalizers, self._seeds.cloning)
+            self._cloning = Cloning(self.algorithm, spaces, self.normalizers, self._seeds.cloning)
         self._signals: RewardSignals | None = None
         if has_signals(config) and not acts_only:
             self._signals = RewardSignals(
                 config,
                 spaces,
                 self.algorithm.spaces,
-                self._normalizers.normalize,
+                self.normalizers.normalize,
                 seed=self._seeds.algorithm,
                 device=self.device,
             )
@@ -142,8 +143,8 @@ class Agent:
                 changes_beside=self._cloning is not None,
             )
         self.monitor = self._loop.monitor
-        self.observations = self._normalizers.observations
-        self.rewards = self._normalizers.rewards
+        self.observations = self.normalizers.observations
+        self.rewards = self.normalizers.rewards
 
     def _make_collection(self) -> tuple[Any, Any]:
         """Return the memory, and what fills it.
@@ -159,7 +160,7 @@ class Agent:
         memory = None if self.acts_only else self.algorithm.make_memory()
         offline = self.algorithm.offline and not self.acts_only
         collector = OfflineCollector if offline else Collector
-        return memory, collector(self._envs, self.algorithm, memory, self._normalizers)
+        return memory, collector(self._envs, self.algorithm, memory, self.normalizers)
 
     def _make_envs(self, n_envs: int, seed: int, *, training: bool) -> Envs:
         return Envs(
@@ -240,7 +241,7 @@ class Agent:
 
     def normalised(self, obs: Array) -> Array:
         """Return observations (n, ...) as training normalises them; nothing is learned from it."""
-        return self._normalizers.normalize(obs)
+        return self.normalizers.normalize(obs)
 
     def evaluate(
         self,
@@ -303,7 +304,7 @@ class Agent:
             **self._loop.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "memory": self.memory.state_dict() if memory else None,
-            **self._normalizers.state_dict(),
+            **self.normalizers.state_dict(),
             **self._collector.state_dict(),
             "cloning": self._cloning and self._cloning.state_dict(),
             "signals": self._signals and self._signals.state_dict(),
@@ -423,7 +424,7 @@ class Agent:
                 self._learners.forget()
             self.extra = state["extra"]
             self._loop.load_state_dict(state)
-            self._normalizers.load_state_dict(state)
+            self.normalizers.load_state_dict(state)
             if not self.acts_only:
                 starts = int(getattr(self.config, "learning_starts", 0))
                 self._loop.load_experience(state, starts)

@@ -17,9 +17,10 @@ from rltune.space.space import Space
 from rltune.space.surroundings import split
 from rltune.training.presets import presets
 
-from portfolios.suites import RESULTS, SAMPLERS, TRIALS, Task, suite
+from portfolios.suites import RESULTS, SAMPLERS, SUITES, TRIALS, Task, suite
 
-BEST = 2  # configurations of each search that are tried everywhere
+# Configurations of each search that are tried everywhere; slow trainings are those of few.
+BEST = {**dict.fromkeys(SUITES, 2), **dict.fromkeys(("sac", "td3", "ddpg"), 1)}
 EVALUATIONS, EPISODES = 9, 5
 JUDGED_AFTER = 3  # evaluations, a training is compared with those before it
 ENOUGH = 8  # trainings to compare with
@@ -113,7 +114,7 @@ def candidates(agent: str) -> list[dict[str, Any]]:
         own.sort(key=lambda trial: end(trial["returns"]), reverse=True)
         found += [
             {"name": f"search {env} {i}", "of": [env], "config": trial["values"]}
-            for i, trial in enumerate(own[:BEST])
+            for i, trial in enumerate(own[: BEST[agent]])
         ]
     return found
 

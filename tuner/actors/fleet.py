@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rltune.actors.placement import places
-from rltune.actors.processes import ActorProcess, ServerProcess
+from rltune.actors.processes import ActorProcess, EvaluatorProcess, ServerProcess
 from rltune.agents.distributed.actor import ActorSpec
+from rltune.agents.distributed.evaluator import Found
 from rltune.agents.distributed.fragments import Fragment
 from rltune.agents.distributed.policies import Policy
 from rltune.agents.distributed.server import ServerSpec
@@ -50,6 +51,8 @@ class RayFleet:
         self._actors: list[Any] = []
         self._runs: dict[Any, int] = {}  # what `ActorProcess.run` will return -> actor
         self._server: Any = None
+        self._evaluator: Any = None
+        self._evaluation: Any = None  # what it will answer
         self._last: Policy | None = None  # the last policy with its state
         self._looks = 0.0
         self._deaths = 0
@@ -228,12 +231,42 @@ class RayFleet:
             return None
         return checkpoint.read(self.saved)["memory"]
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether an evaluation is under way."""
+        return self._evaluation is not None
+
+    def evaluate(self, policy: Policy) -> None:
+        """Let the evaluation actor begin with a policy."""
+        import ray
+
+        if self._evaluator is None:
+            made = ray.remote(EvaluatorProcess).options(**self._places.server)
+            self._evaluator = made.remote(self._specs[0], self._paths)
+        self._evaluation = self._evaluator.evaluate.remote(policy)
+
+    def evaluated(self) -> Found | None:
+        """Return what the evaluation actor has found since the last call."""
+        import ray
+
+        if self._evaluation is None or not ray.wait([self._evaluation], timeout=0)[0]:
+            return None
+        answer, self._evaluation = self._evaluation, None
+        try:
+            found: Found = self._get(answer)
+        except ray.exceptions.RayActorError:
+            self._evaluator = None
+            self._count_death()
+            self.notes.append("the evaluation actor died; another one goes on")
+            return None
+        return found
+
     def close(self) -> None:
         """End all processes."""
         import ray
 
         if ray.is_initialized():
-            for process in (*self._actors, self._server):
+            for process in (*self._actors, self._server, self._evaluator):
                 if process is not None:
                     with contextlib.suppress(Exception):
                         ray.kill(process)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.distributed.actor import Actor, ActorSpec
 
 if TYPE_CHECKING:
+    from rltune.agents.distributed.evaluator import Found
     from rltune.agents.distributed.fragments import Fragment
     from rltune.agents.distributed.policies import Policy
     from rltune.agents.distributed.server import ServerSpec
@@ -29,7 +30,7 @@ class ActorProcess:
             spec: of the actor
             paths: where the learner finds modules, such as a user's own environment
         """
-        sys.path.extend(path for path in paths if path not in sys.path)
+        _find_modules(paths)
         self.actor = Actor(spec)
         return os.getpid()
 
@@ -63,13 +64,31 @@ class ActorProcess:
         self.actor.close()
 
 
+class EvaluatorProcess:
+    """An evaluation actor in a process of its own."""
+
+    def __init__(self, spec: ActorSpec, paths: Sequence[str]) -> None:
+        from rltune.agents.distributed.evaluator import Evaluator
+
+        _find_modules(paths)
+        self.evaluator = Evaluator(spec)
+
+    def evaluate(self, policy: Policy) -> Found:
+        """See `Evaluator.evaluate`."""
+        return self.evaluator.evaluate(policy)
+
+
+def _find_modules(paths: Sequence[str]) -> None:
+    sys.path.extend(path for path in paths if path not in sys.path)
+
+
 class ServerProcess:
     """A replay server in a process of its own, whose calls wait beside each other."""
 
     def __init__(self, spec: ServerSpec, paths: Sequence[str]) -> None:
         from rltune.agents.distributed.server import make_server
 
-        sys.path.extend(path for path in paths if path not in sys.path)
+        _find_modules(paths)
         self.server = make_server(spec)
 
     def pid(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 TASK = "task"
@@ -65,6 +65,7 @@ class Result:
     diverged: str | None = None
     out_of_time: bool = False
     restored: bool = False  # one of the last before a restart, once more
+    notes: list[str] = field(default_factory=list)  # what a user should hear of
 
 
 @dataclass(frozen=True)

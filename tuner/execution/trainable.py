@@ -298,6 +298,7 @@ class AgentTrainable:
             stop_reason=chunk.stop_reason,
             diverged=diverged,
             out_of_time=out_of_time,
+            notes=chunk.notes,
         )
 
     def _evaluate(

@@ -53,7 +53,8 @@ _OTHERWISE = {
     *("n_envs", "normalize_observations", "normalize_rewards", "net_arch", "activation"),
     *("weight_init", "log_std_init", "optimizer", "optimizer_eps", "encoder", "frame_stack"),
     *("vectorization", "use_sde", "sde_sample_freq", "train_freq", "gradient_steps", "n_step"),
-    *("adam_beta1", "adam_beta2", "n_learners"),
+    *("adam_beta1", "adam_beta2", "n_learners", "num_actors"),
+    *("max_policy_lag", "evaluation_actor"),
 }
 _OTHERWISE_OF = {
     "a2c": {"max_grad_norm"},

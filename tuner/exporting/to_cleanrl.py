@@ -57,6 +57,7 @@ _SILENT = {
     *("sequence_length", "burn_in", "rms_alpha", "priority_alpha", "priority_beta", "n_atoms"),
     *("noisy_sigma", "v_min", "v_max", "n_quantiles", "vectorization", "sde_sample_freq"),
     *("encoder", "n_minibatches", "goal_selection_strategy", "n_learners"),
+    *("num_actors", "max_policy_lag", "evaluation_actor"),
 }
 
 

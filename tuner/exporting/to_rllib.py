@@ -67,6 +67,7 @@ _ITS_OWN: Config = {
 _SILENT = {
     *("rms_alpha", "sequence_length", "burn_in", "noisy_sigma", "n_quantiles", "vectorization"),
     *("sde_sample_freq", "frame_stack", "goal_selection_strategy", "n_learners"),
+    *("num_actors", "max_policy_lag", "evaluation_actor"),
 }
 
 

@@ -81,3 +81,19 @@ class TrainOptions(RunOptions):
     eval_at_start: bool = option(
         False, group=EVALUATION, help="evaluate at step 0, too, before anything is learned"
     )
+    save_freq: int | None = option(
+        None,
+        least=1,
+        group=FILES,
+        metavar="STEPS",
+        help="env steps between checkpoints that are kept, checkpoints/STEPS.pt",
+        shown="none are kept beside the last and the best",
+    )
+    export_freq: int | None = option(
+        None,
+        least=1,
+        group=FILES,
+        metavar="STEPS",
+        help="env steps between policies that are exported, policies/STEPS.pt (docs/export.md)",
+        shown="none are exported",
+    )

@@ -98,8 +98,9 @@ class TrainSpec(TrainOptions):
         """Return the env steps at which the iteration ends that begins at ``env_steps``."""
         evaluation = self.next_evaluation(env_steps)
         changes: list[int] = [c["env_steps"] for c in self.schedule if c["env_steps"] > env_steps]
-        point = min(evaluation, (env_steps // self.iteration_steps + 1) * self.iteration_steps)
-        return min([point, *changes])
+        lengths = (self.iteration_steps, self.save_freq, self.export_freq)
+        points = [(env_steps // length + 1) * length for length in lengths if length]
+        return min([evaluation, *points, *changes])
 
     def next_evaluation(self, env_steps: int) -> int:
         """Return the env steps of the first evaluation after ``env_steps``."""

@@ -94,6 +94,9 @@ class Recorder:
         if not self._told_of_cuts and (text := cut_off(row, self.env)):
             self._told_of_cuts = True
             self.view.message(text)
+        if not result.restored:
+            for note in result.notes:
+                self.view.message(f"{job.name}: {note}")
         job.env_steps = row["env_steps"]
         job.seconds = row["time"]
 

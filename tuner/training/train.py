@@ -14,12 +14,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents.config import config_dict, config_hash
-from rltune.agents.envs.suite import completed
+from rltune.agents.envs.suite import completed, is_suite
 from rltune.agents.envs.waiting import Watch, on_stderr, silence
 from rltune.agents.errors import UserError
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.checkpoints import WEIGHTS, find_checkpoint, keep_weights
+from rltune.backends.names import RLLIB
 from rltune.backends.registry import (
     agent_type,
     backend_of,
@@ -29,6 +30,7 @@ from rltune.backends.registry import (
     make_trainer,
     with_config,
 )
+from rltune.common.files import atomic_write
 from rltune.common.formats import short_path
 from rltune.common.save_timer import SaveTimer
 from rltune.planning.evaluations import explained, longest_episode
@@ -40,6 +42,7 @@ from rltune.tracking import Tracker
 from rltune.training.progress import TrainProgress
 
 if TYPE_CHECKING:
+    from rltune.agents.loop.agent import Agent
     from rltune.backends.base import SingleTrainer, Trainer
     from rltune.training.policy import Policy
 
@@ -114,6 +117,11 @@ def train(
     path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
     weights = find_checkpoint(spec.weights) if spec.weights else None
     check_start(spec.agent, spec.eval_mode, spec.weights, spec.engine)
+    if spec.export_freq and (is_suite(spec.env) or spec.agent.startswith(RLLIB)):
+        raise UserError(
+            "--export-freq: policies of rltune's own agents on a single environment can be "
+            "exported alone; leave it out"
+        )
     with Watch(on_stderr):
         agent = _new_agent(spec, weights)
     try:
@@ -412,7 +420,31 @@ class _TrainingLoop:
                 self.progress.note(text)
         if evaluation is not None or self.interrupted or agent.diverged or self.save_timer.is_due:
             self._save(LAST)
+        self._keep(before)
+        for note in chunk.notes:
+            self.progress.note(note)
         self.progress.update(agent.env_steps, chunk.mean_reward, evaluation)
+
+    def _keep(self, before: int) -> None:
+        """Keep a checkpoint, and export the policy, where it is time for it.
+
+        Args:
+            before: env steps at which the iteration began
+        """
+        spec, agent = self.spec, self.agent
+        name = f"{agent.env_steps:09d}.pt"
+        if spec.save_freq and agent.env_steps // spec.save_freq > before // spec.save_freq:
+            self._save(name)
+        if spec.export_freq and agent.env_steps // spec.export_freq > before // spec.export_freq:
+            self._export(name)
+
+    def _export(self, name: str) -> None:
+        from rltune.agents.loop import saved_policy
+
+        file, agent = self.run_dir.path / "policies" / name, cast("Agent", self.agent)
+        file.parent.mkdir(exist_ok=True)
+        about = {"env_steps": agent.env_steps}
+        atomic_write(file, lambda path: saved_policy.write(path, agent, about))
 
     def _evaluate_start(self) -> None:
         """Evaluate the agent before its first step, as iteration 0."""
