@@ -337,7 +337,8 @@ SILENT = {
     *("v_max", "priority_alpha", "priority_beta", "goal_selection_strategy", "shared_value"),
     *(name for name in RewardSignalConfig.__dataclass_fields__ if not name.endswith("_strength")),
     # All of these have no meaning while their switch is off. What follows is said elsewhere.
-    *("vectorization", "frame_stack", "n_learners"),
+    *("vectorization", "frame_stack", "n_learners", "num_actors"),
+    *("max_policy_lag", "evaluation_actor"),
 }
 TEXTS = {"ent_coef": "auto_0.3", "target_entropy": "-2.5"}
 
