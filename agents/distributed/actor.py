@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from rltune.agents.config import AgentConfig, make_config
-from rltune.agents.distributed.fragments import Fragment, FragmentMemory
+from rltune.agents.distributed.fragments import Fragment, FragmentMemory, Usage
 from rltune.agents.distributed.policies import (
     Policy,
     act_by,
@@ -26,6 +26,7 @@ from rltune.agents.envs.vector import Envs
 from rltune.agents.loop.collector import Collector
 from rltune.agents.loop.evaluation import Seeds
 from rltune.agents.loop.normalization import Normalizers
+from rltune.agents.machine.memory import peak_memory
 from rltune.agents.machine.threads import hold_threads
 from rltune.agents.registry import agent_class
 from rltune.agents.spaces import Spaces
@@ -137,7 +138,8 @@ class Actor:
             policy = replace(policy, state=kept)
         self._is_restored = False
         act_by(self.algorithm, self.normalizers, policy)
-        started, before = time.perf_counter(), statistics_of(self.normalizers)
+        started, cpu_started = time.perf_counter(), time.process_time()
+        before = statistics_of(self.normalizers)
         self.collector.begin()
         episodes = [self.collector.step().episodes for _ in range(rows)]
         fragment = self.memory.take(
@@ -145,7 +147,9 @@ class Actor:
             version=policy.version,
             episodes=episodes,
             begins=self.begins,
-            seconds=time.perf_counter() - started,
+            usage=Usage(
+                time.perf_counter() - started, time.process_time() - cpu_started, peak_memory()
+            ),
             statistics=learned_since(self.normalizers, before),
             acting=self._acting() if policy.whole else None,
         )

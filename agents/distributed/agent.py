@@ -106,6 +106,20 @@ class DistributedAgent(Agent):
             for number in range(n_actors)
         ]
 
+    @property
+    def cpu_elsewhere(self) -> float:
+        """CPU seconds of the actors so far."""
+        return self._collector.metrics.cpu_seconds if self._fleet is not None else 0.0
+
+    @property
+    def memory_elsewhere(self) -> int:
+        """Bytes of the actors' processes, and of a replay server's but for what it replays."""
+        if self._fleet is None:
+            return 0
+        actors: int = self._collector.metrics.memory
+        server = actors // self.config.num_actors if self.config.max_policy_lag else 0
+        return actors + server
+
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
         """Train as `Agent.learn`; what happened to actors stands in the chunk's ``notes``."""
         if self._fleet is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 STEP = ("action", "reward", "terminated", "truncated", "valid")  # beside the observations
+
+
+class Usage(NamedTuple):
+    """What collecting a fragment took: seconds on the clock, CPU seconds, and the actor's memory.
+
+    ``memory`` are the bytes that the actor's process has had at most.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory: int = 0
+
+
+NOTHING = Usage()
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class Fragment:
         log_prob: of the actions under the policy that acted; None: nobody asks for it
         begins: whether the actor is new, and its environments began new episodes
         statistics: what the running normalisations of the actor learned; see `Statistics`
-        seconds: that it took to collect
+        usage: what it took to collect
         acting: the parts of the algorithm's state that acting changed; None: the actor has its own
     """
 
@@ -49,7 +63,7 @@ class Fragment:
     log_prob: Array | None = None
     begins: bool = False
     statistics: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    usage: Usage = NOTHING
     acting: dict[str, Any] | None = None
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from rltune.agents.distributed.fragments import Usage
+
 MOST_SHOWN = 16  # actors that have a metric of their own
 
 
@@ -12,10 +14,15 @@ class ActorMetrics:
 
     Args:
         n_actors: how many there are
+
+    Attributes:
+        cpu_seconds: of all actors so far
     """
 
     def __init__(self, n_actors: int) -> None:
         self.n_actors = n_actors
+        self.cpu_seconds = 0.0
+        self._memory = [0] * n_actors
         self._begin()
 
     def _begin(self) -> None:
@@ -24,17 +31,24 @@ class ActorMetrics:
         self._seconds = 0.0
         self._lags: list[float] = []
 
-    def note(self, actor: int, env_steps: int, seconds: float, lag: int) -> None:
+    @property
+    def memory(self) -> int:
+        """The bytes that all actors have had at most."""
+        return sum(self._memory)
+
+    def note(self, actor: int, env_steps: int, usage: Usage, lag: int) -> None:
         """Take in a fragment.
 
         Args:
             actor: its number
             env_steps: of the fragment
-            seconds: that it took
+            usage: what it took
             lag: updates since the one whose policy acted
         """
         self._env_steps[actor] += env_steps
-        self._seconds += seconds
+        self._seconds += usage.seconds
+        self.cpu_seconds += usage.cpu_seconds
+        self._memory[actor] = usage.memory
         self._lags.append(lag)
 
     def take(self) -> dict[str, list[float]]:

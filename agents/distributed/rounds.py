@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rltune.agents.algorithm import Algorithm
 from rltune.agents.distributed.fleet import Fleet
-from rltune.agents.distributed.fragments import STEP, Fragment, side_by_side
+from rltune.agents.distributed.fragments import STEP, Fragment, Usage, side_by_side
 from rltune.agents.distributed.metrics import ActorMetrics
 from rltune.agents.distributed.policies import (
     as_arrays,
@@ -124,7 +124,7 @@ class RoundsCollector:
 
     def _note(self, fragment: Fragment) -> None:
         lag = self.loop.progress.updates - fragment.version
-        self.metrics.note(fragment.actor, fragment.env_steps, fragment.seconds, lag)
+        self.metrics.note(fragment.actor, fragment.env_steps, fragment.usage, lag)
 
     def _dispense(self, fragment: Fragment) -> Fragment:
         self._left, self._row, self._next_obs = fragment, 0, fragment.next_obs()
@@ -158,7 +158,7 @@ class RoundsCollector:
 
 def _plain(fragment: Fragment) -> dict[str, Any]:
     episodes = [[list(episode) for episode in row] for row in fragment.episodes]
-    return vars(replace(fragment, episodes=episodes, acting=None))  # type: ignore[arg-type]
+    return vars(replace(fragment, episodes=episodes, acting=None, usage=list(fragment.usage)))  # type: ignore[arg-type]
 
 
 def _fragment(state: Mapping[str, Any]) -> Fragment:
@@ -166,4 +166,5 @@ def _fragment(state: Mapping[str, Any]) -> Fragment:
 
     episodes = [[Finished(*episode) for episode in row] for row in state["episodes"]]
     finals = [(int(row), int(env)) for row, env in state["finals"]]
-    return Fragment(**{**state, "episodes": episodes, "finals": finals})
+    usage = Usage(*state["usage"])
+    return Fragment(**{**state, "episodes": episodes, "finals": finals, "usage": usage})

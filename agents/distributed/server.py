@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 from rltune.agents.distributed.actor import ActorSpec, make_algorithm
-from rltune.agents.distributed.fragments import Fragment
+from rltune.agents.distributed.fragments import Fragment, Usage
 from rltune.agents.distributed.limiter import RateLimiter
 from rltune.agents.distributed.policies import Policy
 from rltune.agents.distributed.tables import QueueTable, ReplayTable, Table
@@ -43,13 +43,13 @@ class Summary(NamedTuple):
     valid: NDArray[Any]
     episodes: list[list[Finished]]
     statistics: dict[str, Any]
-    seconds: float
+    usage: Usage
 
     @classmethod
     def of(cls, fragment: Fragment) -> Summary:
         """Return what a fragment says."""
         valid, episodes = fragment.steps["valid"], fragment.episodes
-        about = (fragment.statistics, fragment.seconds)
+        about = (fragment.statistics, fragment.usage)
         return cls(fragment.actor, fragment.version, valid, episodes, *about)
 
 
@@ -149,6 +149,10 @@ class ReplayServer:
         table = self.tables[REPLAY]
         assert isinstance(table, ReplayTable)
         return table
+
+    async def nbytes(self) -> int:
+        """Return the bytes of the replayed transitions' arrays, filled or not."""
+        return self._replay.nbytes
 
     async def state_dict(self) -> dict[str, Any]:
         """Return the replayed transitions."""

@@ -85,6 +85,11 @@ class RemoteReplay:
         """Hand on errors; see `PrioritisedMemory.set_errors`."""
         self.fleet.begin("set_errors", slot.numpy(), errors.detach().cpu().numpy())
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the server's memories, filled or not."""
+        return int(self.fleet.ask("nbytes"))
+
     def interrupt(self) -> None:
         """Do nothing: the server hears from the actors that they began new episodes."""
 
@@ -169,7 +174,7 @@ class StreamCollector:
         learn_from(self.normalizers, summary.statistics)
         lag = self.loop.progress.updates - summary.version
         env_steps = int(np.count_nonzero(summary.valid))
-        self.metrics.note(summary.actor, env_steps, summary.seconds, lag)
+        self.metrics.note(summary.actor, env_steps, summary.usage, lag)
         self._rows.extend(map(_Row, summary.valid, summary.episodes))
         rows = self._rows_of.get(summary.actor, 0) + len(summary.valid)
         self._rows_of[summary.actor] = rows

@@ -67,6 +67,11 @@ class ReplayTable:
         """Return the number of transitions."""
         return sum(len(shard) for shard in self.shards.values())
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all memories' arrays, filled or not."""
+        return sum(shard.nbytes for shard in self.shards.values())
+
     def insert(self, fragment: Fragment) -> None:
         """Append the steps of a fragment to the memory of its actor."""
         shard = self.shards.get(fragment.actor)

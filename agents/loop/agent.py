@@ -179,6 +179,16 @@ class Agent:
         return self._loop.progress.env_steps
 
     @property
+    def cpu_elsewhere(self) -> float:
+        """CPU seconds that other processes have spent for it."""
+        return 0.0
+
+    @property
+    def memory_elsewhere(self) -> int:
+        """Bytes that other processes have for it."""
+        return 0
+
+    @property
     def engine(self) -> str:
         """What computes: "numpy" or "torch"."""
         return self.algorithm.engine

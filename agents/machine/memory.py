@@ -1,9 +1,17 @@
-"""Free memory of the machine or the container."""
+"""Memory of this process, and free memory of the machine or the container."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from pathlib import Path
+
+
+def peak_memory() -> int:
+    """Return the bytes of memory that this process has had at most."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def free_memory() -> int | None:

@@ -257,7 +257,7 @@ class AgentTrainable:
     def _iterate(self, agent: Trainer) -> Result:
         assert self.idle is not None
         task, state, idle = self.task, self.state, self.idle.columns()
-        started, cpu_started = time.perf_counter(), time.process_time()
+        started, cpu_started = time.perf_counter(), _cpu_seconds(agent)
         before = agent.env_steps
         aim = min(bisect.bisect_right(task["points"], before), len(task["points"]) - 1)
         point = task["points"][aim]
@@ -275,7 +275,7 @@ class AgentTrainable:
             evaluation = self._evaluate(agent, passed, chunk, finished)
         self.idle.trained()
         state.seconds += time.perf_counter() - started
-        state.cpu_seconds += time.process_time() - cpu_started
+        state.cpu_seconds += _cpu_seconds(agent) - cpu_started
         # An iteration that the deadline cut short keeps its number when it is completed later.
         iteration = index + 1
         times = {"time": state.seconds, "cpu_time": state.cpu_seconds}
@@ -363,6 +363,11 @@ def _import_trainer(agent: str, env: str) -> None:
     agent_type(agent, env)
     if not is_own(agent):
         config_class(agent)
+
+
+def _cpu_seconds(agent: Trainer) -> float:
+    """Return those of this process, and of what works for the agent elsewhere."""
+    return time.process_time() + float(getattr(agent, "cpu_elsewhere", 0.0))
 
 
 def _leave_word(task: Task, method: str) -> None:

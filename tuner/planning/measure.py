@@ -12,7 +12,6 @@ import dataclasses
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
+from rltune.agents.machine.memory import peak_memory
 from rltune.planning.evaluations import evaluation_plan
 from rltune.schedulers.registry import rungs_of
 from rltune.space.surroundings import split
@@ -238,7 +238,7 @@ class _Run:
             before = self.env_steps
             points = [point for point in self.spec.evaluate_at if point > before]
             point = min([before + self.slice, until, *points[:1]])
-            with _watch() as spent:
+            with _watch(self.agent) as spent:
                 chunk = self.agent.learn(point)
             self.slices.append((before, self.env_steps, spent[0]))
             if chunk.stop_reason or chunk.diverged:
@@ -276,7 +276,10 @@ class _Run:
             learning=learning,
             evaluations=so_far + last * to_come,
             longest=so_far + last * (growth * to_come),
-            memory=_memory() + self._replay(until=spec.budget) - self._replay(until=done),
+            memory=peak_memory()
+            + int(getattr(self.agent, "memory_elsewhere", 0))
+            + self._replay(until=spec.budget)
+            - self._replay(until=done),
             env_steps=done,
             is_whole=is_whole,
             checkpoint=self._checkpoint(),
@@ -296,7 +299,7 @@ class _Run:
         return found
 
     def _evaluate(self, max_steps: int | None, episodes: int) -> None:
-        with _watch() as spent:
+        with _watch(self.agent) as spent:
             lengths = self.agent.evaluate(episodes, max_steps=max_steps).lengths
         self.evaluations.append((max(1, *lengths), episodes, spent[0]))
 
@@ -338,18 +341,17 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _watch() -> Iterator[list[MeasuredCost]]:
-    """Yield a list that holds the cost of the block when it has ended."""
+def _watch(agent: Trainer) -> Iterator[list[MeasuredCost]]:
+    """Yield a list that holds the cost of the block when it has ended, that of actors included."""
+
+    def now() -> MeasuredCost:
+        elsewhere = float(getattr(agent, "cpu_elsewhere", 0.0))
+        return MeasuredCost(time.perf_counter(), time.process_time() + elsewhere)
+
     spent: list[MeasuredCost] = []
-    wall, cpu = time.perf_counter(), time.process_time()
+    begun = now()
     yield spent
-    spent.append(MeasuredCost(time.perf_counter() - wall, time.process_time() - cpu))
-
-
-def _memory() -> int:
-    """Return the bytes of memory that this process has had at most."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    spent.append(now() - begun)
 
 
 def main() -> int:
