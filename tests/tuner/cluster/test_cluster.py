@@ -60,6 +60,17 @@ def test_trials_fit_whole_on_a_machine(
     assert fitting(needed, *have) == fit
 
 
+def test_actors_of_a_trial_may_be_on_other_machines() -> None:
+    needed = Resources(cpus=3, actors=2, cpus_per_actor=1)
+    assert needed.bundles == [{"CPU": 1}, {"CPU": 1}, {"CPU": 1}]
+    assert needed.on_nodes([(2, 0), (2, 0), (2, 0)]) == 2
+    assert needed.on_nodes([(2, 0)]) == 0
+    shared = Resources(cpus=2, gpus=1, actors=2, cpus_per_actor=0.5)
+    assert shared.bundles == [{"CPU": 1, "GPU": 1}, {"CPU": 0.5}, {"CPU": 0.5}]
+    assert shared.on_nodes([(1, 1), (8, 0)]) == 1  # one GPU
+    assert Resources(3).on_nodes([(8, 0), (2, 0)]) == 2  # whole, on one
+
+
 def test_what_can_never_be_had_is_refused() -> None:
     with pytest.raises(UserError, match=r"--gpus-per-trial 0\.5 can never be had"):
         fitting(Resources(1, 0.5), 8, 0)
@@ -348,6 +359,33 @@ def test_workers_that_do_not_see_the_run_bring_their_checkpoints(
     check_history(result.history())
     for number in range(3):
         assert (result.path / "trials" / str(number) / "checkpoint.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_trial_is_spread_over_the_nodes_by_its_actors(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while len(nodes.worker_nodes) < 1:
+        nodes.add_node(num_cpus=1, object_store_memory=80_000_000)
+    monkeypatch.chdir(HERE)
+    monkeypatch.syspath_prepend(str(HERE))
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    space = {
+        "space": {"learning_rate": {"log": [1e-4, 1e-2]}},
+        "fixed": {"num_actors": 1, "max_policy_lag": 20, "learning_starts": 50},
+    }
+    result = rltune.Search(
+        "dqn", "mortal:mortal", space, budget=400, trials=1, evaluations=2, tournament=False,
+        env_kwargs={"folder": str(seen)}, wandb="off", report=False, screen="none", name="run",
+        storage_path=tmp_path / "runs", address=nodes.address,
+    ).run()  # fmt: skip
+    assert list(result.trials()["state"]) == ["COMPLETE"]
+    where = [dict([file.name.split("-")]) for file in seen.iterdir()]
+    learners = {node for one in where for kind, node in one.items() if kind == "learner"}
+    actors = {node for one in where for kind, node in one.items() if kind == "actor"}
+    assert len(actors) == len(learners) == 1
+    assert not learners & actors
 
 
 @pytest.mark.slow

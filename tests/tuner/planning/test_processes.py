@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rltune.agents.errors import UserError
+from rltune.runs.search_spec import SearchSpec
 from rltune.search.search import Search
 
 
@@ -41,6 +42,29 @@ def test_a_trial_has_a_cpu_for_each_of_its_processes(
     notes = [note for note in found.notes if "n_learners" in note]
     expected = [f"each trial has {cpus} CPUs: n_learners {cpus}"] if cpus > 1 else []
     assert notes == expected
+
+
+@pytest.mark.parametrize(
+    ("fixed", "options", "cpus", "actors"),
+    [
+        ({"num_actors": 2, "n_envs": 2}, {}, 3, 2),
+        ({"num_actors": 2, "n_envs": 2}, {"cpus_per_actor": 0.5}, 2, 2),
+        ({"num_actors": 1, "n_learners": 2}, {}, 3, 1),
+        ({"num_actors": 1}, {"cpus_per_actor": 0.25}, 2, 1),
+    ],
+)
+def test_a_trial_has_cpus_for_its_actors(
+    tmp_path: Path, fixed: dict[str, int], options: dict[str, float], cpus: int, actors: int
+) -> None:
+    found = search(tmp_path, {"space": RATE, "fixed": fixed}, **options).spec
+    assert (found.cpus_per_trial, found.actors_per_trial) == (cpus, actors)
+    assert SearchSpec.from_dict(found.to_dict()) == found
+
+
+def test_more_actors_than_cpus(tmp_path: Path) -> None:
+    said = r"num_actors 8 needs 9 CPUs, but there are 4 here; lower it, give --cpus-per-actor 0\.5"
+    with pytest.raises(UserError, match=said):
+        search(tmp_path, {"space": RATE, "fixed": {"num_actors": 8, "n_envs": 8}})
 
 
 def test_more_cpus_are_left_as_they_are(tmp_path: Path) -> None:
