@@ -21,7 +21,13 @@ from rltune.agents.distributed.server import ServerSpec
 from rltune.agents.loop import checkpoint
 
 LOOK_EVERY = 0.5  # seconds between looks at whether actors have died
+PATIENCE = 2.0  # seconds in which actors end what they do
 MOST_DEATHS = 20  # of actors and servers, in a row without an answer: then something is wrong
+
+
+# Actors that no training has now: starting one takes seconds, and a worker trains one trial after
+# the other. By the Ray that they are of, and what they were started with.
+_spare: dict[tuple[str, str], list[Any]] = {}
 
 
 class Call(NamedTuple):
@@ -67,14 +73,31 @@ class RayFleet:
         self._specs = list(specs)
         self._places = places(len(specs))
         self._paths = [os.path.abspath(path) for path in sys.path]
-        self._actors = [self._process(i) for i in range(len(specs))]
+        self._actors = [
+            self._spare_of(i).pop() if self._spare_of(i) else self._process(i)
+            for i in range(len(specs))
+        ]
         made = [self._make(i) for i in range(len(specs))]
-        self.pids = [self._get(answer) for answer in made]
+        self.pids = [0] * len(specs)
+        for i, answer in enumerate(made):
+            try:
+                self.pids[i] = self._get(answer)
+            except ray.exceptions.RayActorError:  # a spare one that has died since
+                self._actors[i] = self._process(i)
+                self.pids[i] = self._get(self._make(i))
 
     def _process(self, i: int) -> Any:
         import ray
 
         return ray.remote(ActorProcess).options(**self._places.actors[i]).remote()
+
+    def _spare_of(self, i: int) -> list[Any]:
+        """Return the actors that could be number ``i`` of this fleet."""
+        import ray
+
+        context = ray.get_runtime_context()
+        of = f"{context.gcs_address} {context.get_job_id()}"
+        return _spare.setdefault((of, self._places.kind(i)), [])
 
     def _make(self, i: int) -> Any:
         return self._actors[i].make.remote(self._specs[i], self._paths)
@@ -261,14 +284,27 @@ class RayFleet:
             return None
         return found
 
+    def _still_running(self) -> list[int]:
+        """Return the actors that don't end although they find no server: a step takes too long."""
+        import ray
+
+        runs = list(self._runs)
+        if not runs:
+            return []
+        _, late = ray.wait(runs, num_returns=len(runs), timeout=PATIENCE)
+        return [self._runs[run] for run in late]
+
     def close(self) -> None:
-        """End all processes."""
+        """End server and evaluation actor; the actors are spared for the next training."""
         import ray
 
         if ray.is_initialized():
-            for process in (*self._actors, self._server, self._evaluator):
+            for process in (self._server, self._evaluator):
                 if process is not None:
-                    with contextlib.suppress(Exception):
-                        ray.kill(process)
-        self._actors, self._server = [], None
+                    ray.kill(process)
+            for i in self._still_running():
+                ray.kill(self._actors[i])
+            for i, actor in enumerate(self._actors):
+                self._spare_of(i).append(actor)  # one that was killed is found out when it is used
+        self._actors, self._server, self._evaluator = [], None, None
         self._session.close()

@@ -10,6 +10,11 @@ class Places(NamedTuple):
 
     actors: list[dict[str, Any]]
     server: dict[str, Any]
+    group: str = ""
+
+    def kind(self, i: int) -> str:
+        """Return a text that is the same for actors that are started alike."""
+        return f"{self.group} {i}" if self.group else ""
 
 
 def places(n_actors: int) -> Places:
@@ -32,4 +37,4 @@ def places(n_actors: int) -> Places:
         return {"num_cpus": cpus, "scheduling_strategy": strategy}
 
     actors = [place(i + 1, bundles[i + 1].get("CPU", 0)) for i in range(n_actors)]
-    return Places(actors, place(0, 0))
+    return Places(actors, place(0, 0), group.id.hex())

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class ActorProcess:
-    """An actor in a process of its own."""
+    """An actor in a process of its own, which one training after the other may use."""
+
+    actor: Any = None
 
     def make(self, spec: ActorSpec, paths: Sequence[str]) -> int:
         """Make the actor: here, and not where the process begins, so that errors can be told.
@@ -36,11 +38,13 @@ class ActorProcess:
 
     def collect(self, policy: Policy, rows: int) -> Fragment:
         """See `Actor.collect`."""
-        return self.actor.collect(policy, rows)
+        fragment: Fragment = self.actor.collect(policy, rows)
+        return fragment
 
     def state_dict(self) -> dict[str, Any]:
         """See `Actor.state_dict`."""
-        return self.actor.state_dict()
+        state: dict[str, Any] = self.actor.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `Actor.load_state_dict`."""
@@ -58,10 +62,6 @@ class ActorProcess:
                 policy = newer or replace(policy, state=None, statistics={})
         except ray.exceptions.RayActorError:
             return  # the learner starts another server
-
-    def close(self) -> None:
-        """See `Actor.close`."""
-        self.actor.close()
 
 
 class EvaluatorProcess:
