@@ -23,6 +23,7 @@ from rltune.agents.distributed.policies import (
     policy_of,
     take_acting,
 )
+from rltune.agents.envs import waiting
 from rltune.agents.envs.vector import Transition
 from rltune.agents.loop.normalization import Normalizers
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rltune.agents.loop.training import TrainingLoop
 
 Array = NDArray[Any]
+MOST_ROWS = 64  # collected at once, so that deadlines and Ctrl-C are heard between
+IN_ACTORS = "step() in its actors"
 
 
 class RoundsCollector:
@@ -107,8 +110,9 @@ class RoundsCollector:
             whole=self._whole,
             changed=version != self._version,
         )
-        rows = -(-loop.due // self.algorithm.spaces.n_envs)
-        fragments = self.fleet.collect(policy, rows)
+        rows = min(MOST_ROWS, -(-loop.due // self.algorithm.spaces.n_envs))
+        with waiting.calling(IN_ACTORS):
+            fragments = self.fleet.collect(policy, rows)
         self._version = version
         for fragment in fragments:
             self._note(fragment)

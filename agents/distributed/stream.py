@@ -14,8 +14,9 @@ from rltune.agents.distributed.fleet import Fleet
 from rltune.agents.distributed.fragments import Fragment, side_by_side
 from rltune.agents.distributed.metrics import ActorMetrics
 from rltune.agents.distributed.policies import learn_from, policy_of
-from rltune.agents.distributed.rounds import RoundsCollector
+from rltune.agents.distributed.rounds import IN_ACTORS, RoundsCollector
 from rltune.agents.distributed.server import LOG, ROLLOUTS, Summary
+from rltune.agents.envs import waiting
 from rltune.agents.envs.vector import Finished, Transition
 from rltune.agents.loop.normalization import Normalizers
 from rltune.agents.memory.batch import Batch
@@ -164,7 +165,9 @@ class StreamCollector:
             self._published = updates
         while not self._rows:
             learned, self._learned = self._learned, 0
-            for summary in self.fleet.ask("take", LOG, 1, 1_000, learned):
+            with waiting.calling(IN_ACTORS):
+                summaries = self.fleet.ask("take", LOG, 1, 1_000, learned)
+            for summary in summaries:
                 self._note(summary)
         row = self._rows.popleft()
         self._learned += max(1, int(np.count_nonzero(row.valid)))
@@ -215,7 +218,8 @@ class QueueCollector(RoundsCollector):
             self.fleet.ask("publish", policy)
             self._version = progress.updates
         learned = 0 if self._left is None else max(1, self._left.env_steps)
-        fragments = self.fleet.ask("take", ROLLOUTS, n, n, learned)
+        with waiting.calling(IN_ACTORS):
+            fragments = self.fleet.ask("take", ROLLOUTS, n, n, learned)
         for fragment in fragments:
             self._note(fragment)
             learn_from(self.normalizers, fragment.statistics)

@@ -125,3 +125,27 @@ def test_what_cannot_learn_behind_its_actors_says_so(
     config = {**config, "num_actors": 2, "max_policy_lag": 1}
     with pytest.raises(UserError, match=said):
         DistributedAgent(agent, "CartPole-v1", config, total_timesteps=10)
+
+
+def test_hyperparameters_change_on_the_way() -> None:
+    without, with_actor = agents("ppo", 1)
+    for agent in (without, with_actor):
+        agent.learn(120)
+    a, b = (agent.with_config({**AGENTS["ppo"][1], "learning_rate": 0.01, **more})
+            for agent, more in ((without, {}), (with_actor, {"num_actors": 1})))  # fmt: skip
+    assert isinstance(b, DistributedAgent)
+    a.learn(200)
+    b.learn(200)
+    assert equal(learned(a), learned(b))
+
+
+def test_the_evaluation_actor_tells_what_it_found() -> None:
+    config = {**AGENTS["sac"][1], "num_actors": 1, "max_policy_lag": 0, "evaluation_actor": True}
+    agent = DistributedAgent("sac", "Pendulum-v1", config, total_timesteps=200)
+    agent.learn(50)
+    chunk = agent.learn(100)
+    assert chunk.values["eval_actor_env_steps"] == [50]
+    assert len(chunk.values["eval_actor_return"]) == 1
+    assert chunk.values["policy_lag"] == [0] * len(chunk.values["policy_lag"])
+    assert agent.cpu_elsewhere > 0
+    assert agent.memory_elsewhere > 1e6
