@@ -6,7 +6,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -179,31 +179,40 @@ def milliseconds(seconds: float) -> float:
 # ------------------------------------------------------------------------ how much a server moves
 
 
-def insert_on(server: Any, rows: int, floats: int, actor: int, until: float) -> int:
-    """Insert fragments until a time, each when the one before is in; return how many."""
-    made, n = fragment(rows, (floats,), actor), 0
-    while time.time() < until:
-        ray.get(server.call.remote("insert", made))
-        n += 1
-    return n
+class Client:
+    """A process that inserts one fragment again and again."""
+
+    def make(self, rows: int, floats: int, actor: int) -> None:
+        """Make the fragment."""
+        self.fragment = fragment(rows, (floats,), actor)
+
+    def insert(self, server: Any, until: float) -> int:
+        """Insert until a time, each when the one before is in; return how many."""
+        n = 0
+        while time.time() < until:
+            ray.get(server.call.remote("insert", self.fragment))
+            n += 1
+        return n
 
 
 def throughput(floats: int, rows: int, clients: int, seconds: float = 1.0) -> dict[str, Any]:
-    """Return the transitions per second that clients insert, and that one samples, in turn."""
+    """Return the transitions per second that clients insert, and then, that one samples."""
     capacity = max(512, 40_000_000 // (8 * floats)) if floats < 100_000 else 128
     server, pid = start(server_spec((floats,), capacity, clients))
-    task: Callable[..., Any] = ray.remote(insert_on).options(num_cpus=0).remote
-    ray.get([task(server, rows, floats, i, time.time() + 0.1) for i in range(clients)])  # to begin
+    made = ray.remote(Client).options(num_cpus=0)
+    processes = [made.remote() for _ in range(clients)]
+    ray.get([process.make.remote(rows, floats, i) for i, process in enumerate(processes)])
+    ray.get([process.insert.remote(server, time.time() + 0.2) for process in processes])
     its = psutil.Process(pid)
     before, began = cpu(its), time.time()
-    counts = ray.get([task(server, rows, floats, i, began + seconds) for i in range(clients)])
+    counts = ray.get([process.insert.remote(server, began + seconds) for process in processes])
     took, busy = time.time() - began, cpu(its) - before
-    inserted = sum(counts) * rows / took
     batch = max(1, min(BATCH, 4_000_000 // (4 * floats)))
     sampled = sample_on(server, batch, seconds)
-    ray.kill(server)
+    for process in (*processes, server):
+        ray.kill(process)
     return {
-        "inserts": round(inserted, 1),
+        "inserts": round(sum(counts) * rows / took, 1),
         "insert_calls": round(sum(counts) / took, 1),
         "insert_busy": round(busy / took, 2),
         "samples": round(sampled, 1),

@@ -22,6 +22,7 @@ from rltune.agents.distributed.stream import AHEAD, MINIBATCHES
 ACTORS_PER_NODE = 8
 BANDWIDTH = 1.25e9  # bytes per second of a node's network: 10 Gbit/s
 HOP = 100e-6  # seconds from node to node
+BUSY = 0.85  # of the time: then it is what limits
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,9 @@ class Result:
     @property
     def limit(self) -> str:
         """What keeps it from being faster."""
-        if self.shares["collecting"] > 0.9:
-            return "actors"
-        if self.shares["learner"] > 0.9:
-            return "learner"
-        if self.shares["server"] > 0.9:
-            return "server"
+        for name, share in (("actors", "collecting"), ("learner", "learner"), ("server", "server")):
+            if self.shares[share] > BUSY:
+                return name
         return "limiter" if self.shares["limiter"] > self.shares["waiting"] else "waiting"
 
 

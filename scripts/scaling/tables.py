@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ KINDS = {"ppo": "rounds", "ppo ahead": "queue", "sac": "replay", "sac 1:4": "rep
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 STEPS = (0.001, 0.005, 0.02)  # seconds
 JITTER = 0.1  # assumed, of steps that take different times
+WHAT_IF: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("sac", {"faster": 20}, "updates 20 times as fast"),
+    ("sac", {"faster": 20, "lag": 2_000}, "updates 20 times as fast, max_policy_lag 2000"),
+)
 POLICY_BYTES = {"ppo": 46e3, "sac": 1.45e6}
 
 
@@ -86,19 +91,37 @@ def cost(row: Row) -> CallCost:
     return CallCost(row["server_cpu_ms"] / 1e3, way(row))
 
 
-def training(setting: str, actors: int, step: float, jitter: float) -> Training:
-    """Return a training to be simulated."""
-    config = SETTINGS[setting].config
-    kind = KINDS[setting]
+def simulated(
+    rows: list[Row],
+    setting: str,
+    actors: int,
+    step: float,
+    jitter: float,
+    *,
+    lag: int | None = None,
+    faster: float = 1.0,
+) -> Result:
+    """Return what a simulation of a setting finds.
+
+    Args:
+        rows: the measurements
+        setting: of `SETTINGS`
+        actors: how many
+        step: seconds of a step
+        jitter: of a step, in parts of it
+        lag: updates that actors may run ahead; None: as in the setting
+        faster: how many times as fast as here updates are
+    """
+    config, kind = SETTINGS[setting].config, KINDS[setting]
     every = config.get("train_freq", 1) if kind == "replay" else N_STEPS
-    return Training(kind, actors, step, every, config.get("max_policy_lag", 100), jitter)
-
-
-def simulated(rows: list[Row], setting: str, actors: int, step: float, jitter: float) -> Result:
-    """Return what a simulation of a setting finds."""
-    made = training(setting, actors, step, jitter)
+    lag = config.get("max_policy_lag", 100) if lag is None else lag
+    costs = costs_of(rows, setting)
+    costs = replace(
+        costs, update=costs.update / faster, update_per_step=costs.update_per_step / faster
+    )
     seconds = max(60.0, 12 * N_STEPS * step)
-    return Simulation(made, costs_of(rows, setting)).run(seconds, seconds / 3)
+    made = Training(kind, actors, step, every, lag, jitter)
+    return Simulation(made, costs).run(seconds, seconds / 3)
 
 
 def compared(rows: list[Row]) -> Iterator[tuple[Row, Result]]:
@@ -131,14 +154,19 @@ def saturation(rows: list[Row]) -> str:
     lines.append("|---" * (len(COUNTS) + 4) + "|")
     for setting in SETTINGS:
         for step in STEPS:
-            found = [simulated(rows, setting, n, step, JITTER) for n in COUNTS]
-            rates = " | ".join(f"{result.per_second:,.0f}" for result in found)
-            last = found[-1]
-            lines.append(
-                f"| {NAMES[setting]} | {step * 1e3:.0f} ms | {rates} | {last.limit} "
-                f"| {last.shares['server']:.0%} |"
-            )
+            lines.append(saturating(rows, setting, step, NAMES[setting]))
+    for setting, changes, name in WHAT_IF:
+        lines.append(saturating(rows, setting, STEP, f"{NAMES[setting]}, {name}", **changes))
     return "\n".join(lines)
+
+
+def saturating(rows: list[Row], setting: str, step: float, name: str, **changes: Any) -> str:
+    """Return a line of that table."""
+    found = [simulated(rows, setting, n, step, JITTER, **changes) for n in COUNTS]
+    rates = " | ".join(f"{result.per_second:,.0f}" for result in found)
+    last = found[-1]
+    limit = "lock-step" if KINDS[setting] == "rounds" and last.limit == "waiting" else last.limit
+    return f"| {name} | {step * 1e3:.0f} ms | {rates} | {limit} | {last.shares['server']:.0%} |"
 
 
 def measured(rows: list[Row]) -> str:
@@ -220,7 +248,7 @@ def picture(rows: list[Row], path: Path) -> None:
         axis.tick_params(labelsize=8)
         axis.grid(alpha=0.25, lw=0.5)
     axes[0].set_ylabel("env steps per second", fontsize=9)
-    axes[0].legend(fontsize=7, frameon=False, loc="lower right")
+    axes[-1].legend(fontsize=7, frameon=False, loc="upper left")
     axes[STEPS.index(STEP)].text(
         0.03, 0.95, "points: measured, 2 cores", transform=axes[1].transAxes, fontsize=8, va="top"
     )
