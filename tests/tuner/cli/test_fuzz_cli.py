@@ -193,7 +193,7 @@ COMMANDS: dict[str, list[str]] = {
     "spaces": [], "space": ["check"], "env": ["NoSuchEnv-v0"], "": [], "stop": ["nothing"],
     "fetch": ["file:///nowhere/nothing"], "submit": ["resume", "nothing"], "status": ["nothing"],
     "logs": ["nothing"], "doctor": [], "demonstrations": ["nothing"],
-    "import-trainer": ["nothing"],
+    "import-trainer": ["nothing"], "push": ["nothing", "--to", "me/nothing"], "pull": ["no name"],
     "record": ["--env", "NoSuchEnv-v0", "--to", "nothing"],
 }  # fmt: skip
 
