@@ -381,7 +381,8 @@ class HindsightConfig(OffPolicyConfig):
 
 C = TypeVar("C", bound=AgentConfig)
 
-_TYPES = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints"}
+# None: what has no default is of the type that it is given.
+_TYPES = {bool: "bool", int: "int", float: "float", str: "str", tuple: "ints", type(None): "any"}
 
 
 def hyperparameters(config_class: type[AgentConfig]) -> dict[str, Hyperparameter]:

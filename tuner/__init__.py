@@ -4,6 +4,8 @@
 `report` writes its page, `export` its winner for others, `importances` says which hyperparameters
 mattered, `preset` gives known-good ones, `replay` says what another scheduler would have done,
 `replay_sampler` another sampler.
+`Search(train=my_function)` tunes a training of your own, which is given a `Trial` to report to, and
+`StopTraining` is raised in it where it shall end.
 `AgentSearch` searches over several agents, `resume_agents` goes on with it.
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
 `train` trains one agent, `resume_training` goes on with it, `evaluate` measures it, `play` shows
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from rltune.analysis.importance.importances import importances
     from rltune.analysis.replay_sampler import replay_sampler
     from rltune.analysis.replay_scheduler import replay
+    from rltune.backends.external.trial import StopTraining, Trial
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
     from rltune.exporting.export import export
@@ -46,7 +49,9 @@ __all__ = [
     "Search",
     "SearchResult",
     "Space",
+    "StopTraining",
     "TrainResult",
+    "Trial",
     "UserError",
     "__version__",
     "compare",
@@ -75,7 +80,9 @@ _HOMES = {
     "Search": ("rltune.search.search", "Search"),
     "SearchResult": ("rltune.results", "SearchResult"),
     "Space": ("rltune.space.space", "Space"),
+    "StopTraining": ("rltune.backends.external.trial", "StopTraining"),
     "TrainResult": ("rltune.training.train", "TrainResult"),
+    "Trial": ("rltune.backends.external.trial", "Trial"),
     "UserError": ("rltune.agents.errors", "UserError"),
     "compare": ("rltune.comparing.comparison", "compare"),
     "evaluate": ("rltune.training.evaluation", "evaluate"),

@@ -24,6 +24,8 @@ HELP = (
     "gymnasium id, module:Class of your own, or unity:FILE; several at once: ENV,ENV or "
     "ENV=LOW:HIGH,..."
 )
+# Stands for the environment of a training that makes one by itself, where a search names none.
+NO_ENV = "its own"
 RANDOM_EPISODES = 20
 RANDOM_STEPS = 20_000  # at most
 

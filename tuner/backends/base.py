@@ -8,7 +8,7 @@ once are such kinds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +21,7 @@ from rltune.backends.names import EXPLORES, NO_WEIGHTS
 if TYPE_CHECKING:
     import gymnasium
     from rltune.agents.loop.results import Chunk, Evaluation
+    from rltune.space.core import SpaceCore
     from typing_extensions import Self
 
 
@@ -190,6 +191,7 @@ class Backend(ABC):
         engines: that its agents know
         changes_hyperparameters: whether they can change in a training that has begun
         resumes_exactly: whether a resumed training is bit-equal to one that was never stopped
+        own_code: whether it runs trainings of the user's own, whose hyperparameters the space names
     """
 
     name: str
@@ -199,6 +201,7 @@ class Backend(ABC):
     engines: Sequence[str] = ENGINES
     changes_hyperparameters: bool = True
     resumes_exactly: bool = True
+    own_code: bool = False
 
     @abstractmethod
     def agents(self) -> list[str]:
@@ -211,6 +214,18 @@ class Backend(ABC):
         Raises:
             UserError: there is no such agent, or it can't be imported, or it is none.
         """
+
+    def config_class_in(
+        self, agent: str, space: SpaceCore | None, more: Iterable[str] = ()
+    ) -> type[Any]:
+        """Return the class of an agent's configurations in a search, see `config_class`.
+
+        Args:
+            agent: its name
+            space: what is searched; None: it is made of the agent's hyperparameters
+            more: names of further dimensions
+        """
+        return self.config_class(agent)
 
     @abstractmethod
     def trainer(self, agent: str) -> type[Trainer]:

@@ -6,6 +6,11 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import name_of
 
 RLLIB = "rllib:"
+# Trainings of the user's own: a function ``function:module:name``, and a script ``script:FILE``.
+FUNCTION = "function:"
+SCRIPT = "script:"
+METRIC_NAME = "rltune_metric"  # among env_kwargs: what the reported value is called
+SECTION = "rltune_script"  # among env_kwargs: how a script is told and read
 EXPLORES = "RLlib explores on its own"
 NO_WEIGHTS = "can't start from weights: only rltune's own agents can; leave out --weights"
 # Of a configuration, what says where recorded data are and in which form: no hyperparameters.
@@ -13,7 +18,7 @@ RECORDED = ("input_", "actions_in_input_normalized")
 
 
 def spec_of(thing: str | type) -> str:
-    """Return the name of a class: "ppo" of an agent of ours, else "module:Class"."""
+    """Return the name of a class or function: "ppo" of an agent of ours, else "module:Name"."""
     if isinstance(thing, str):
         return thing
     if not hasattr(thing, "__qualname__"):
@@ -26,5 +31,10 @@ def spec_of(thing: str | type) -> str:
         raise UserError(
             f"{thing.__qualname__} is defined in the script that is running, where the workers "
             "cannot import it; put it into a module of its own."
+        )
+    if "<" in thing.__qualname__:
+        raise UserError(
+            f"{thing.__name__} is defined inside a function, where the workers cannot import it; "
+            "move it to the top of its module."
         )
     return name_of(thing)

@@ -17,6 +17,7 @@ from rltune.backends.single import single_backend
 if TYPE_CHECKING:
     from rltune.agents.loop.controls import Controls
     from rltune.backends.base import Backend, Trainer
+    from rltune.space.core import SpaceCore
 
 
 # What env steps without an update are called.
@@ -40,6 +41,16 @@ def config_class(agent: str) -> type[Any]:
         UserError: there is no such agent, or it can't be imported, or it is none.
     """
     return backend_of(agent).config_class(agent)
+
+
+def config_class_in(agent: str, space: SpaceCore | None, more: Iterable[str] = ()) -> type[Any]:
+    """Return the class of an agent's configurations in a search; see `Backend.config_class_in`."""
+    return backend_of(agent).config_class_in(agent, space, more)
+
+
+def is_own_code(agent: str) -> bool:
+    """Whether it is no agent, but a training of the user's own: a function or a script."""
+    return backend_of(agent).own_code
 
 
 def check_fit(

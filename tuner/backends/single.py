@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from rltune.backends.external.backend import FunctionBackend
 from rltune.backends.own import OwnBackend
 from rltune.backends.rllib.backend import RLlibBackend
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from rltune.backends.base import Backend, SingleTrainer
 
 OWN = OwnBackend()
-BACKENDS: list[Backend] = [OWN, RLlibBackend()]
+BACKENDS: list[Backend] = [OWN, RLlibBackend(), FunctionBackend()]
 
 
 def single_backend(agent: str) -> Backend:

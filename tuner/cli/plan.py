@@ -53,6 +53,13 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if args.price_per_hour is not None and not args.price_per_hour >= 0:
         raise UserError(f"--price-per-hour must be 0 or more, not {args.price_per_hour:g}.")
     search = make_search(args, extra)
+    from rltune.backends.registry import is_own_code
+
+    if is_own_code(search.spec.agent):
+        raise UserError(
+            f"{search.spec.agent} is code of your own, whose speed rltune can't measure "
+            "beforehand; a search with --time-limit ends in time."
+        )
 
     from rltune.planning.forecast import forecast, local_slots
     from rltune.planning.plan import forecast_lines

@@ -218,7 +218,7 @@ def _run_agents(args: argparse.Namespace, agents: str, extra: Sequence[str]) -> 
 
 def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
     """Return the search that the flags describe, and print its notes on defaults."""
-    from rltune.backends.registry import config_class
+    from rltune.search.own_code import config_class_of, resolved
     from rltune.search.search import Search
     from rltune.search.space_choice import named_agent
     from rltune.selection.candidates import names_several
@@ -234,7 +234,9 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
             )
     else:
         args.agent = named_agent(args.space)
-    known = searchable(config_class(args.agent))
+    args.agent = resolved(args.agent)
+    more = [text.partition("=")[0].strip() for text in args.dimension]
+    known = searchable(config_class_of(args.agent, args.space, more))
     dimensions = dict(parse_override(text, known) for text in args.dimension)
     for name, values in parse_flags(args, extra, known).items():
         key, dimension = dimension_from_values(name, values, known)

@@ -117,13 +117,15 @@ def _checked_as_by_a_search(agent: str, env: str | None, file: str) -> tuple[Spa
     """Return the space in the agent's names, and what is to be said of it; UserError: refused."""
     import numpy as np
     from rltune.agents.envs.suite import environments
-    from rltune.backends.registry import check_fit, config_class
+    from rltune.backends.registry import check_fit
+    from rltune.search.own_code import completed_choice, config_class_of, resolved
     from rltune.search.request import defaults_among, full_config, starts
     from rltune.search.space_choice import choose_space
     from rltune.space.surroundings import split
 
-    found = config_class(agent)
-    choice = choose_space(agent, env, file, found, {})
+    agent = resolved(agent)
+    found = config_class_of(agent, file)
+    choice = completed_choice(agent, choose_space(agent, env, file, found, {}))
     if choice.env:
         default = defaults_among(starts(choice.space, choice.env, found))
         drawn = choice.space.resolve(choice.space.sample(np.random.default_rng(0)))

@@ -17,7 +17,7 @@ from rltune.agents.envs.suite import is_suite
 from rltune.agents.envs.waiting import Watch
 from rltune.agents.errors import MissingMetricError, StorageError, UserError
 from rltune.agents.user_code import fault
-from rltune.backends.registry import with_config
+from rltune.backends.registry import is_own_code, with_config
 from rltune.common.redaction import masked_text
 from rltune.common.save_timer import SaveTimer
 from rltune.execution.ahead import GOES_ON, IS_SHORT, SHORT
@@ -188,6 +188,8 @@ class AgentTrainable:
         if self.agent is None:
             with self.idle.counting("make"):
                 self.agent = self._make_agent()
+            if is_own_code(self.task["agent"]):
+                self.agent.work_in(Path(self.task["checkpoint"]).with_suffix(".files"))  # type: ignore[attr-defined]
             known = bisect.bisect_right(self.task["points"], self.task["since"])
             self.untold = [last for last in self.state.results if last["iteration"] > known]
         if self.untold:

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltune.agents.config import config_dict
-from rltune.backends.registry import config_class, learns_nothing
+from rltune.backends.registry import learns_nothing
 from rltune.common.formats import count, duration, plural, rung_at, settings, size
 from rltune.objectives.metrics import METRIC, describe
 from rltune.planning.bounds import may_exceed, most_env_steps
@@ -98,7 +97,7 @@ def _space_lines(spec: SearchSpec, space: Space) -> list[str]:
 def _start_lines(spec: SearchSpec, space: Space, starts: Sequence[StartConfig]) -> list[str]:
     """Return the lines about the trials that come first."""
     lines = [f"first ({len(starts)}):"]
-    own = config_dict(config_class(spec.agent)())
+    own = spec.defaults
     for start in starts:
         differing = (name for name, value in start.config.items() if value != own.get(name))
         shown = settings(start.config, {*space.dimensions, *differing})

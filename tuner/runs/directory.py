@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from rltune.agents.envs.suite import environments
+from rltune.agents.envs.suite import NO_ENV, environments
 from rltune.agents.errors import StorageError, UserError, storage_error
 from rltune.common.files import atomic_write, remove_leftovers
 from rltune.common.provenance import command_line, git_revision, machine, now, versions
@@ -52,8 +52,9 @@ STORAGE = os.path.expanduser(os.environ.get("RLTUNE_STORAGE") or "runs")
 
 def default_name(agent: str, env: str, storage: str | os.PathLike[str] | None = None) -> str:
     """Return "ppo-CartPole-v1-20261121-0223"; with ``storage``, one that is not taken there."""
-    parts = [agent, *environments(env)][: 1 + MAX_ENVS_IN_NAME]
-    stem = "-".join(re.split(r"[:/.]", part)[-1] for part in parts)
+    envs = [] if env == NO_ENV else environments(env)
+    parts = [agent, *envs][: 1 + MAX_ENVS_IN_NAME]
+    stem = "-".join(re.split(r"[:/.]", part.removesuffix(".py"))[-1] for part in parts)
     name = re.sub(r"[^\w.+-]", "-", stem) + time.strftime("-%Y%m%d-%H%M")
     taken, number = name, 1
     while storage is not None and (Path(storage) / taken).exists():

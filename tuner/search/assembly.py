@@ -164,7 +164,7 @@ def _open_study(
         sampler_options=spec.sampler_options,
         seed=spec.seed,
         starts=first,
-        earlier=take_over(run, spec.warm_start, space, first[0].config),
+        earlier=take_over(run, spec.warm_start, space, first[0].config if first else {}),
         other_directions=[goal.direction for goal in spec.further_objectives().goals],
     )
     study.reopen_cut()  # there is time again
@@ -197,6 +197,7 @@ def _make_parts(
 ) -> SearchParts:
     """Make the parts of a search, and restore what they knew of its trials before a resume."""
     from rltune.analysis.replay_scheduler import training_returns
+    from rltune.backends.registry import is_own_code
     from rltune.runs.history import read_episodes, read_history
     from rltune.schedulers.registry import rungs_of
     from rltune.schedulers.resource import Resource
@@ -210,7 +211,8 @@ def _make_parts(
     known = study.reports()
     training = training_returns(read_history(run.path), spec) if known else {}
     scheduler.restore(resource.reports(known), study.stopped(), resource.reports(training))
-    health = make_health(spec) if spec.stop_rules else None
+    watched = spec.stop_rules and not is_own_code(spec.agent)  # its metrics may mean anything
+    health = make_health(spec) if watched else None
     if health and (going_on := [asked.number for asked in study.unfinished()]):
         health.restore(read_history(run.path), read_episodes(run.path), going_on)
     return SearchParts(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.config import config_dict, hyperparameters, make_config
 from rltune.agents.envs.suite import completed
 from rltune.agents.errors import UserError
+from rltune.backends.names import METRIC_NAME
 from rltune.objectives.episodes import EVAL_SHARE, affordable_steps
 from rltune.objectives.metrics import DEFAULT, parse_objective
 from rltune.planning.evaluations import SHARE, affordable, explained, longest_episode
@@ -45,7 +46,10 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[StartConfig]
         ]
         for part in ("portfolio", "start")
     )
-    known = [*portfolio, (DEFAULTS, space.resolve(around)), *known_good]
+    own = [(DEFAULTS, space.resolve(around))]
+    if not getattr(config_class, "has_defaults", True):  # a function has what the space says
+        own = []
+    known = [*portfolio, *own, *known_good]
     found = [StartConfig(origin, full_config(config_class, values)) for origin, values in known]
     return [
         start
@@ -57,8 +61,12 @@ def starts(space: Space, env: str, config_class: type[Any]) -> list[StartConfig]
 
 
 def defaults_among(starts: Sequence[StartConfig]) -> StartConfig:
-    """Return the start with the agent's defaults."""
-    return next(start for start in starts if start.origin == DEFAULTS)
+    """Return the start with the agent's defaults; where it has none, the first known-good one."""
+    from rltune.study.records import StartConfig, is_reference
+
+    ordered = sorted(starts, key=lambda start: start.origin != DEFAULTS)
+    references = (start for start in ordered if is_reference(start.origin))
+    return next(references, StartConfig(DEFAULTS, {}))
 
 
 def with_portfolio(space: Space, env: str, trials: int | None, wanted: bool) -> Space:
@@ -86,6 +94,7 @@ def full_config(config_class: type[Any], values: Mapping[str, Any]) -> dict[str,
     """
     known = hyperparameters(config_class)
     own = config_dict(make_config(config_class, {k: v for k, v in values.items() if k in known}))
+    own = {name: value for name, value in own.items() if value is not None}  # without a default
     return {**own, **{k: v for k, v in values.items() if surroundings.is_surrounding(k)}}
 
 
@@ -129,6 +138,8 @@ def spread_evaluations(options: dict[str, Any], env: str, budget: int) -> str:
     """
     from rltune.schedulers.registry import is_population
 
+    if METRIC_NAME in (options.get("env_kwargs") or {}):
+        return ""  # code of the user's own reports values, whatever they cost
     longest = longest_episode(env, options.get("env_kwargs"))
     usual = SearchOptions.evaluations, SearchOptions.eval_episodes
     share, recorded = SHARE, None

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,12 @@ from rltune.runs.search_options import SearchOptions
 from rltune.runs.search_spec import SearchSpec
 from rltune.search.assembly import drive, joined
 from rltune.search.checks import check
+from rltune.search.own_code import (
+    asked_agent,
+    complete_options,
+    completed_choice,
+    config_class_of,
+)
 from rltune.search.request import (
     check_paths,
     defaults_among,
@@ -38,7 +44,7 @@ from rltune.search.request import (
     with_portfolio,
     written_out,
 )
-from rltune.search.space_choice import choose_space, named_agent
+from rltune.search.space_choice import choose_space
 from rltune.space import surroundings
 from rltune.space.space import Space
 
@@ -64,6 +70,8 @@ class Search:
             Several environments, as "CartPole-v1,Acrobot-v1", are searched at once (`scales`).
         space: a dict in the language of the YAML files, a path, a shipped name, or None for the one
             that ships for the agent.
+        train: instead of an agent, a function of your own that trains, or its "module:name"
+            (docs/bring-your-own.md).
         budget: whole budget of a trial, in env steps; None: the space's.
         trials: number of trials; None: 60, with a ``time_limit`` as many as fit.
         against: further objectives: "seconds", "cpu_seconds", or metrics as in `metric`.
@@ -87,10 +95,11 @@ class Search:
     @takes_options(OPTIONS)
     def __init__(
         self,
-        agent: str | type | None = None,
+        agent: str | type | Callable[..., Any] | None = None,
         env: str | type | None = None,
         space: Mapping[str, Any] | str | os.PathLike[str] | None = None,
         *,
+        train: Callable[..., Any] | str | None = None,
         budget: float | None = None,
         trials: int | None = None,
         against: Sequence[str] | str = (),
@@ -103,7 +112,6 @@ class Search:
         **options: Any,
     ) -> None:
         """Resolve and check the request; a parameter above takes more types than its flag."""
-        from rltune.backends.registry import config_class
         from rltune.samplers.earlier_runs import read_earlier
 
         check_paths(space, name, storage_path)
@@ -112,10 +120,12 @@ class Search:
         self.screen = screen
         self.ray_output = ray_output
         options = keywords(options, OPTIONS)
-        agent = spec_of(agent) if agent is not None else named_agent(space)
-        self.config_class = config_class(agent)
+        agent = asked_agent(agent, train, space)
+        self.config_class = config_class_of(agent, space, dimensions or {})
         asked = spec_of(env) if env is not None else None
         choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
+        choice = completed_choice(agent, choice)
+        complete_options(agent, options)
         env, budget = env_and_budget(choice, budget)
         surroundings.check(choice.space, env, budget)
         trials = number_of_trials(trials, options)
@@ -197,7 +207,7 @@ def resume(
     Raises:
         UserError: the path is no search, another process drives it, or a change can't be made.
     """
-    from rltune.backends.registry import config_class
+    from rltune.backends.registry import config_class_in
     from rltune.schedulers.registry import is_population
 
     started = time.time()
@@ -214,12 +224,12 @@ def resume(
     spec = replace(planned, **changes, import_path=os.getcwd())
     if is_population(spec.scheduler) and "trials" in changes:
         raise UserError(f"scheduler {spec.scheduler!r} can't add members to a population.")
-    found = config_class(spec.agent)
+    space = Space.from_dict(spec.space)
+    found = config_class_in(spec.agent, space)
     _check_trials(run, changes.get("trials"))
     with _one_at_a_time() as waited, joined(spec, run.path, ray_output) as place:
         started += waited
         run.resumed(changes)
-        space = Space.from_dict(spec.space)
         first = starts(space, spec.env, found)
         return drive(run, spec, found, space, first, started, screen, ray_output, place)
 

@@ -37,7 +37,7 @@ class Choice:
 
 def named_agent(space: Asked | None) -> str:
     """Return the agent that a space names. UserError: there is no space, or it names none."""
-    named = None if space is None else _read(space).agent
+    named = None if space is None else read_space(space).agent
     if named is None:
         raise UserError(
             "which agent? Name one first, such as ppo, or give a space with agent: in it."
@@ -66,16 +66,19 @@ def choose_space(
     Raises:
         UserError: there is no such space, it is for another agent, or something in it is wrong.
     """
+    from rltune.backends.registry import is_own_code
+    from rltune.search.own_code import is_for
+
     known = searchable(config_class)
     if space is not None:
-        read = _read(space)
+        read = read_space(space)
     elif (shipped := shipped_name(agent)) in shipped_spaces():
         read = Space.load(shipped)
     else:
         read = Space.from_hyperparameters(known, agent)
-    if read.agent is not None and read.agent != agent:
+    if read.agent is not None and not is_for(read.agent, agent):
         raise UserError(f"the space is for the agent {read.agent!r}, not {agent!r}.")
-    if env is None and read.env:
+    if env is None and read.env and not is_own_code(agent):
         _check_env(read, read.env)
     own = read.checked_against(known)
     fixed = {str(own_name(name, known)) for name in read.fixed}
@@ -93,7 +96,8 @@ def choose_space(
     return Choice(chosen, env or read.env, notes)
 
 
-def _read(space: Asked) -> Space:
+def read_space(space: Asked) -> Space:
+    """Return the space of a dict, or of a file or name."""
     return Space.from_dict(space) if isinstance(space, Mapping) else Space.load(os.fspath(space))
 
 

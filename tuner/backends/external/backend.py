@@ -1,0 +1,112 @@
+"""The backends of trainings of the user's own: ``function:module:name`` and ``script:FILE``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from rltune.agents.engines import AUTO
+from rltune.agents.envs.suite import is_suite
+from rltune.agents.errors import UserError
+from rltune.agents.eval_modes import GREEDY
+from rltune.backends.base import Backend
+from rltune.backends.names import FUNCTION, METRIC_NAME, SECTION
+
+if TYPE_CHECKING:
+    from rltune.agents.loop.controls import Controls
+    from rltune.backends.base import SingleTrainer
+    from rltune.space.core import SpaceCore
+
+
+class ExternalBackend(Backend):
+    """Trainings of the user's own, which report values; what they are is not known.
+
+    Attributes:
+        has_defaults: whether the code has values of its own for what it is not told
+    """
+
+    starts_from_weights = False
+    eval_modes = (GREEDY,)
+    engines = (AUTO,)
+    changes_hyperparameters = False
+    resumes_exactly = False
+    own_code = True
+    has_defaults = False
+
+    def agents(self) -> list[str]:
+        """Return nothing: they are known by their names alone."""
+        return []
+
+    def config_class(self, agent: str) -> type[Any]:
+        """Raise `UserError`: a search has a space, which names the hyperparameters."""
+        raise UserError(
+            f"{agent.removeprefix(self.prefix)} is code of your own, which rltune runs in a search "
+            "alone (rltune run, with a --space that names its hyperparameters)."
+        )
+
+    def config_class_in(
+        self, agent: str, space: SpaceCore | None, more: Iterable[str] = ()
+    ) -> type[Any]:
+        """Return the class of configurations with what the space names."""
+        from rltune.backends.external.config import config_class
+
+        return config_class(space, more, has_defaults=self.has_defaults)
+
+    def check_start(self, agent: str, eval_mode: str, weights: str | None, engine: str) -> None:
+        """Raise `UserError` for weights, a mode of evaluation or an engine: it has its own."""
+        for flag, given in (
+            ("--weights", weights is not None),
+            ("--eval-mode", eval_mode not in self.eval_modes),
+            ("--engine", engine not in self.engines),
+        ):
+            if given:
+                name = agent.removeprefix(self.prefix)
+                raise UserError(f"{flag}: {name} is code of your own, which trains as it does.")
+
+    def check_controls(self, controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
+        """Raise `UserError` for plateaus: of the controls, there is the target alone."""
+        if controls.plateau_patience is not None:
+            raise UserError("--plateau-patience is not for code of your own; leave it out.")
+
+    def is_own(self, agent: str) -> bool:
+        """Return True: all of it is the user's."""
+        return True
+
+    def _check_surroundings(
+        self, agent: str, env: str, env_kwargs: Mapping[str, Any], has_arguments: bool
+    ) -> None:
+        """Raise `UserError` for environments that are not one, and arguments without a taker."""
+        name = agent.removeprefix(self.prefix)
+        if is_suite(env):
+            raise UserError(f"{name} is code of your own, which a search gives one environment.")
+        for key in env_kwargs:
+            if key.startswith("wrapper.") or not (has_arguments or key in (METRIC_NAME, SECTION)):
+                raise UserError(f"{name} makes its environment by itself; leave out {key}.")
+
+
+class FunctionBackend(ExternalBackend):
+    """Functions ``def my_train(config, trial)``."""
+
+    name = "functions"
+    prefix = FUNCTION
+
+    def trainer(self, agent: str) -> type[SingleTrainer]:
+        """Return the class that runs a function."""
+        from rltune.backends.external.agent import FunctionAgent
+
+        return cast("type[SingleTrainer]", FunctionAgent)
+
+    def check_fit(
+        self,
+        agent: str,
+        env: str,
+        configs: Sequence[Mapping[str, Any]],
+        env_kwargs: Mapping[str, Any],
+        *,
+        has_data: bool,
+    ) -> None:
+        """See `Backend.check_fit`; the function is imported, and not called."""
+        from rltune.backends.external.function import function_of
+
+        self._check_surroundings(agent, env, env_kwargs, has_arguments=True)
+        function_of(agent)
