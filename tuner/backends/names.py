@@ -8,6 +8,7 @@ from rltune.agents.registry import name_of
 RLLIB = "rllib:"
 # Trainings of the user's own: a function ``function:module:name``, and a script ``script:FILE``.
 FUNCTION = "function:"
+IMPORTED = f"{FUNCTION}imported:"  # of a search that others have run
 SCRIPT = "script:"
 METRIC_NAME = "rltune_metric"  # among env_kwargs: what the reported value is called
 SECTION = "rltune_script"  # among env_kwargs: how a script is told and read

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
-from rltune.backends.names import spec_of
+from rltune.backends.names import IMPORTED, spec_of
 from rltune.common.formats import plural
 from rltune.common.options import keywords, options_of, resumed
 from rltune.common.reading import reading
@@ -219,6 +219,11 @@ def resume(
             f"the run {run.name!r} is a training; rltune.resume_training goes on with it"
         )
     planned = SearchSpec.from_dict(run.spec)
+    if planned.agent.startswith(IMPORTED):
+        raise UserError(
+            f"the run {run.name!r} was imported: nothing here can train its trials. A new search "
+            f"learns from it with --from {run.name}"
+        )
     _check_test_seeds(run, planned.test_seeds, changes.get("test_seeds"))
     # Modules beside the resuming user: run.yaml may come from a stranger.
     spec = replace(planned, **changes, import_path=os.getcwd())
