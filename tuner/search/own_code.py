@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.envs.suite import NO_ENV
+from rltune.agents.envs.suite import NO_ENV, is_suite
 from rltune.agents.errors import UserError
 from rltune.backends.names import FUNCTION, METRIC_NAME, SCRIPT, SECTION, spec_of
 from rltune.objectives.metrics import METRIC
@@ -65,10 +65,18 @@ def config_class_of(agent: str, space: Asked | None, more: Iterable[str] = ()) -
 
 
 def completed_choice(agent: str, choice: Choice) -> Choice:
-    """Return the choice with an environment, which code of the user's own need not be told."""
+    """Return the choice with an environment, which code of the user's own need not be told.
+
+    Raises:
+        UserError: there are several for such code.
+    """
     from rltune.backends.registry import is_own_code
 
-    return replace(choice, env=choice.env or NO_ENV) if is_own_code(agent) else choice
+    if not is_own_code(agent):
+        return choice
+    if choice.env and is_suite(choice.env):
+        raise UserError(f"{agent} is code of your own, which a search gives one environment.")
+    return replace(choice, env=choice.env or NO_ENV)
 
 
 def complete_options(agent: str, space: Space, options: dict[str, Any]) -> None:

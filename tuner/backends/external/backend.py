@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from rltune.agents.engines import AUTO
-from rltune.agents.envs.suite import NO_ENV, is_suite
+from rltune.agents.envs.suite import NO_ENV
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
 from rltune.backends.base import Backend
@@ -75,12 +75,10 @@ class ExternalBackend(Backend):
         return True
 
     def _check_surroundings(
-        self, agent: str, env: str, env_kwargs: Mapping[str, Any], has_arguments: bool
+        self, agent: str, env_kwargs: Mapping[str, Any], has_arguments: bool
     ) -> None:
-        """Raise `UserError` for environments that are not one, and arguments without a taker."""
+        """Raise `UserError` for arguments of an environment that nobody takes."""
         name = agent.removeprefix(self.prefix)
-        if is_suite(env):
-            raise UserError(f"{name} is code of your own, which a search gives one environment.")
         for key in env_kwargs:
             if key.startswith("wrapper.") or not (has_arguments or key in (METRIC_NAME, SECTION)):
                 raise UserError(f"{name} makes its environment by itself; leave out {key}.")
@@ -110,7 +108,7 @@ class FunctionBackend(ExternalBackend):
         """See `Backend.check_fit`; the function is imported, and not called."""
         from rltune.backends.external.function import function_of
 
-        self._check_surroundings(agent, env, env_kwargs, has_arguments=True)
+        self._check_surroundings(agent, env_kwargs, has_arguments=True)
         function_of(agent)
 
     def command(
@@ -161,7 +159,7 @@ class ScriptBackend(ExternalBackend):
         from rltune.backends.external.script import section_of
         from rltune.backends.external.words import script_of
 
-        self._check_surroundings(agent, env, env_kwargs, has_arguments=False)
+        self._check_surroundings(agent, env_kwargs, has_arguments=False)
         script_of(agent)
         section = section_of(env_kwargs)
         name = agent.removeprefix(SCRIPT)
