@@ -15,6 +15,7 @@ from rltune.analysis.learning_front import learning_front
 from rltune.analysis.summary import Summary
 from rltune.answer.model import Answer
 from rltune.answer.sentences import without_interval
+from rltune.backends.registry import is_own_code
 from rltune.common.formats import (
     count,
     duration,
@@ -305,7 +306,8 @@ class _SearchPage(_Page):
             commands.append(
                 (f"rltune resume {place} --test-seeds {seeds}", "prove the lead, if it is real")
             )
-        if (summary.path / "best" / "checkpoint.pt").exists():
+        acts = not is_own_code(str(summary.spec["agent"]))
+        if acts and (summary.path / "best" / "checkpoint.pt").exists():
             commands.append((f"rltune play {place}", "watch the agent"))
             commands.append((f"rltune eval {place}", "measure it on 100 episodes"))
         if summary.front is not None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rltune.answer.command import command_of
 from rltune.answer.front import Front, make_front, seed_of
 from rltune.answer.model import Answer, Circumstances
 from rltune.answer.ranking import build_answer
 from rltune.answer.tournament import Tournament, pick_finalists
 from rltune.backends.checkpoints import copy_to_use, kept_weights
 from rltune.runs.history import read_history
-from rltune.runs.train_spec import retrain_command
 from rltune.samplers.registry import check_options
 from rltune.schedulers.registry import is_population
 from rltune.study.lineage import lineage
@@ -75,11 +74,8 @@ def conclude(
     schedule.unlink(missing_ok=True)  # of an earlier answer
     if changes:
         run.write_yaml("best/schedule.yaml", changes)
-    command = retrain_command(
-        spec.agent, spec.env, spec.budget, config, defaults, seed, json.dumps(changes),
-        env_kwargs=spec.env_kwargs, controls=spec.controls,
-        evaluation=spec.evaluation, weights=kept_weights(run.name, spec.weights),
-    )  # fmt: skip
+    weights = kept_weights(run.name, spec.weights)
+    command = command_of(spec, weights, config, defaults, seed, changes)
     run.write_text("best/command.txt", command + "\n")
     return {"best_trial": best, "best_config": config, **outcome(answer), "command": command}
 

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import MissingMetricError
+from rltune.answer.command import command_of
 from rltune.answer.model import Finalist, label
 from rltune.answer.sentences import MEND, search_warnings
 from rltune.common.formats import plural
 from rltune.objectives.goals import Goal
-from rltune.runs.train_spec import retrain_command
 from rltune.stats import pareto
 from rltune.stats.estimates import Estimate, bootstrap_interval, iqm, p_value_better, significance
 from rltune.study.records import is_reference, pareto_front
@@ -294,11 +294,8 @@ def surely_dominates(
 def _with_command(
     member: FrontMember, spec: SearchSpec, defaults: Mapping[str, Any]
 ) -> FrontMember:
-    command = retrain_command(
-        spec.agent, spec.env, spec.budget, member.config, defaults, seed_of(member, spec),
-        env_kwargs=spec.env_kwargs, controls=spec.controls, evaluation=spec.evaluation,
-        weights=spec.weights,
-    )  # fmt: skip
+    seed = seed_of(member, spec)
+    command = command_of(spec, spec.weights, member.config, dict(defaults), seed)
     return FrontMember(**{**vars(member), "command": command})
 
 

@@ -259,6 +259,19 @@ class Backend(ABC):
         """Raise `UserError` for what its trainings can't have."""
         return
 
+    def command(
+        self,
+        agent: str,
+        env: str,
+        config: Mapping[str, Any],
+        *,
+        env_kwargs: Mapping[str, Any],
+        budget: int,
+        seed: int,
+    ) -> str | None:
+        """Return the command that trains a configuration; None: `rltune train` does."""
+        return None
+
     def is_own(self, agent: str) -> bool:
         """Whether an agent is ``module:Class`` of the user's own."""
         return False

@@ -39,3 +39,8 @@ def spec_of(thing: str | type) -> str:
             "move it to the top of its module."
         )
     return name_of(thing)
+
+
+def is_name_of(name: str, agent: str) -> bool:
+    """Whether a name, such as that in a space, means this agent: a function needs no prefix."""
+    return agent in (name, FUNCTION + name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from rltune.backends.external.backend import FunctionBackend
+from rltune.backends.external.backend import FunctionBackend, ScriptBackend
 from rltune.backends.own import OwnBackend
 from rltune.backends.rllib.backend import RLlibBackend
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rltune.backends.base import Backend, SingleTrainer
 
 OWN = OwnBackend()
-BACKENDS: list[Backend] = [OWN, RLlibBackend(), FunctionBackend()]
+BACKENDS: list[Backend] = [OWN, RLlibBackend(), FunctionBackend(), ScriptBackend()]
 
 
 def single_backend(agent: str) -> Backend:

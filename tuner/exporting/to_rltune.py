@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from rltune.agents.config import config_dict, make_config
-from rltune.backends.registry import config_class, is_own
+from rltune.backends.registry import backend_of, config_class, is_own
 from rltune.exporting.exportable import commented
 from rltune.runs.train_spec import TrainSpec, retrain_command
 from rltune.space.recipes import KEYS
@@ -22,6 +22,16 @@ STDIN = "/dev/stdin"  # takes a schedule along in the command, without a file
 def as_command(found: Exportable) -> str:
     """Return the command that trains it again, bit for bit on a CPU."""
     spec = found.spec
+    of_code = backend_of(spec.agent).command(
+        spec.agent,
+        spec.env,
+        spec.config,
+        env_kwargs=spec.env_kwargs,
+        budget=spec.total_timesteps,
+        seed=spec.seed,
+    )
+    if of_code is not None:
+        return commented(found.header) + of_code + "\n"
     known = not is_own(spec.agent)
     defaults = config_dict(make_config(config_class(spec.agent), {})) if known else {}
     command = retrain_command(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.envs.suite import NO_ENV
+from rltune.agents.envs.suite import NO_ENV, is_suite
 from rltune.agents.errors import UserError
-from rltune.backends.names import FUNCTION, METRIC_NAME, spec_of
+from rltune.backends.names import FUNCTION, METRIC_NAME, SCRIPT, SECTION, spec_of
 from rltune.objectives.metrics import METRIC
 
 if TYPE_CHECKING:
     from rltune.search.space_choice import Asked, Choice
+    from rltune.space.space import Space
 
 EVALUATION = {"eval_episodes": 1, "eval_share": None}  # a report is one value, and costs nothing
 OF_EVALUATIONS = ("eval_episodes", "eval_share")
@@ -48,11 +49,6 @@ def resolved(agent: str) -> str:
     return FUNCTION + agent if is_function(agent) else agent
 
 
-def is_for(named: str, agent: str) -> bool:
-    """Whether a space that names an agent is for this one."""
-    return agent in (named, FUNCTION + named)
-
-
 def config_class_of(agent: str, space: Asked | None, more: Iterable[str] = ()) -> type[Any]:
     """Return the class of an agent's configurations, where it may have those of a space.
 
@@ -69,13 +65,21 @@ def config_class_of(agent: str, space: Asked | None, more: Iterable[str] = ()) -
 
 
 def completed_choice(agent: str, choice: Choice) -> Choice:
-    """Return the choice with an environment, which code of the user's own need not be told."""
+    """Return the choice with an environment, which code of the user's own need not be told.
+
+    Raises:
+        UserError: there are several for such code.
+    """
     from rltune.backends.registry import is_own_code
 
-    return replace(choice, env=choice.env or NO_ENV) if is_own_code(agent) else choice
+    if not is_own_code(agent):
+        return choice
+    if choice.env and is_suite(choice.env):
+        raise UserError(f"{agent} is code of your own, which a search gives one environment.")
+    return replace(choice, env=choice.env or NO_ENV)
 
 
-def complete_options(agent: str, options: dict[str, Any]) -> None:
+def complete_options(agent: str, space: Space, options: dict[str, Any]) -> None:
     """Add what a search of code of the user's own says of its evaluations to the options.
 
     Raises:
@@ -83,6 +87,8 @@ def complete_options(agent: str, options: dict[str, Any]) -> None:
     """
     from rltune.backends.registry import is_own_code
 
+    if space.script is not None and not agent.startswith(SCRIPT):
+        raise space.source.error(("script",), f"is for script:FILE, and the agent is {agent!r}")
     if not is_own_code(agent):
         return
     for name in OF_EVALUATIONS:
@@ -91,4 +97,7 @@ def complete_options(agent: str, options: dict[str, Any]) -> None:
             raise UserError(f"--{flag}: code of your own evaluates by itself; leave it out.")
     options.update(EVALUATION)
     metric = options.get("metric", METRIC)
-    options["env_kwargs"] = {**(options.get("env_kwargs") or {}), METRIC_NAME: metric}
+    told = {METRIC_NAME: metric}
+    if agent.startswith(SCRIPT):
+        told[SECTION] = space.script.to_dict() if space.script else {}
+    options["env_kwargs"] = {**(options.get("env_kwargs") or {}), **told}

@@ -125,7 +125,7 @@ class Search:
         asked = spec_of(env) if env is not None else None
         choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
         choice = completed_choice(agent, choice)
-        complete_options(agent, options)
+        complete_options(agent, choice.space, options)
         env, budget = env_and_budget(choice, budget)
         surroundings.check(choice.space, env, budget)
         trials = number_of_trials(trials, options)

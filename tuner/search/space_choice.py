@@ -11,6 +11,7 @@ from typing import Any
 from rltune.agents.config import NETWORK_FIELDS, own_name
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
+from rltune.backends.names import is_name_of
 from rltune.space.changes import held
 from rltune.space.dimensions import Dimension, same, word
 from rltune.space.samples import try_out
@@ -67,7 +68,6 @@ def choose_space(
         UserError: there is no such space, it is for another agent, or something in it is wrong.
     """
     from rltune.backends.registry import is_own_code
-    from rltune.search.own_code import is_for
 
     known = searchable(config_class)
     if space is not None:
@@ -76,7 +76,7 @@ def choose_space(
         read = Space.load(shipped)
     else:
         read = Space.from_hyperparameters(known, agent)
-    if read.agent is not None and not is_for(read.agent, agent):
+    if read.agent is not None and not is_name_of(read.agent, agent):
         raise UserError(f"the space is for the agent {read.agent!r}, not {agent!r}.")
     if env is None and read.env and not is_own_code(agent):
         _check_env(read, read.env)

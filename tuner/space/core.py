@@ -12,6 +12,7 @@ from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.space.dimensions import Dimension, same
 from rltune.space.expressions import Expression
+from rltune.space.script import ScriptSection
 from rltune.space.yaml_lines import KeyPath, SourceText
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class SpaceCore:
         derived: values computed from others
         constraints: what a configuration must satisfy
         starts: configurations to try first: known-good ones, then the portfolio
+        script: how a script of the user's own is told and read; None: it says nothing
         source: where it was read from, for errors
     """
 
@@ -71,6 +73,7 @@ class SpaceCore:
     derived: dict[str, Expression] = field(default_factory=dict)
     constraints: tuple[Expression, ...] = ()
     starts: tuple[Start, ...] = ()
+    script: ScriptSection | None = None
     source: SourceText = field(default_factory=SourceText, compare=False, repr=False)
 
     def active(self, values: Mapping[str, Any]) -> list[str]:

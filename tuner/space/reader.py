@@ -12,11 +12,12 @@ from rltune.space.core import Start
 from rltune.space.dimensions import INVALID, Dimension, is_whole, parse_dimension, plain, show
 from rltune.space.expressions import Expression
 from rltune.space.recipes import as_recipe
+from rltune.space.script import read_script
 from rltune.space.surroundings import is_surrounding
 from rltune.space.yaml_lines import KeyPath, SourceText, read_yaml
 
 STARTS = ("start", "portfolio")
-KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", *STARTS)
+KEYS = ("agent", "env", "budget", "fixed", "space", "derived", "constraints", *STARTS, "script")
 
 
 def read_parts(data: object, source: SourceText) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def read_parts(data: object, source: SourceText) -> dict[str, Any]:
         "derived": _derived(data.get("derived"), source),
         "constraints": _constraints(data.get("constraints"), source),
         "starts": tuple(s for part in STARTS for s in _starts(data.get(part), source, part)),
+        "script": read_script(data.get("script"), source),
         "source": source,
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 from rltune.agents.config import hyperparameters
 from rltune.agents.registry import BUILTIN, agent_class
 from rltune.agents.registry import HELP as AGENTS
+from rltune.space.script import BOOLEANS, FOLDERS, KINDS, STYLES
 from rltune.space.surroundings import LENGTH, PATTERN
 
 NAME = rf"^([A-Za-z_][A-Za-z0-9_]*|{PATTERN})$"
@@ -48,6 +49,7 @@ def space_schema() -> dict[str, Any]:
             },
             "start": {**starts, "description": "known-good settings, tried first"},
             "portfolio": {**starts, "description": "what is often good elsewhere, tried next"},
+            "script": _script(),
         },
         "definitions": {"dimension": {"anyOf": _dimensions()}, "start": _start(helps)},
     }
@@ -96,6 +98,29 @@ def _start(helps: dict[str, str]) -> dict[str, Any]:
         **start["properties"],
     }
     return start
+
+
+def _script() -> dict[str, Any]:
+    """The declarations on a script of the user's own."""
+    text = {"type": ["string", "null"]}
+    keys: dict[str, dict[str, Any]] = {
+        "style": {"enum": list(STYLES), "description": "how hyperparameters are passed"},
+        "names": {"type": "object", "additionalProperties": {"type": "string"}},
+        "booleans": {"enum": list(BOOLEANS)},
+        "args": {"type": "array", "description": "words that every trial has"},
+        "results": {"anyOf": [{"enum": list(KINDS)}, {"type": "object"}]},
+        "average": {"type": "integer", "minimum": 1, "description": "so many last values count"},
+        "cwd": {"enum": list(FOLDERS), "description": "the folder where it runs"},
+        "stop_seconds": {"type": "integer", "minimum": 0},
+    }
+    for name in ("config", "seed", "budget", "env", "folder", "resume", "checkpoint", "python"):
+        keys[name] = text
+    return {
+        "type": "object",
+        "description": "how a script of your own is told and read (docs/bring-your-own.md)",
+        "additionalProperties": False,
+        "properties": keys,
+    }
 
 
 def _dimensions() -> list[dict[str, Any]]:

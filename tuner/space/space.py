@@ -88,6 +88,7 @@ class Space(SpaceCore):
             "derived": {name: expression.text for name, expression in self.derived.items()},
             "constraints": [constraint.text for constraint in self.constraints],
             **{part: [s.to_dict() for s in self.starts if s.part == part] for part in STARTS},
+            "script": self.script and self.script.to_dict(),
         }
         return {key: value for key, value in data.items() if value or key == "space"}
 

@@ -71,8 +71,8 @@ def test_a_new_backend_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPatc
 
 def test_an_agent_belongs_to_one_backend() -> None:
     for backend in BACKENDS:
-        assert backend.agents() or backend.own_code
-        assert {backend_of(agent) for agent in backend.agents()} == {backend}
+        names = backend.agents() or [f"{backend.prefix}mine"]
+        assert {backend_of(agent) for agent in names} == {backend}
     assert isinstance(backend_of("mine:Agent"), OwnBackend)
     assert isinstance(backend_of("rllib:PPO"), RLlibBackend)
     assert [is_own(agent) for agent in ("ppo", "rllib:PPO", "mine:Agent")] == [False, False, True]

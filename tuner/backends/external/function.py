@@ -119,26 +119,10 @@ class FunctionSource(Source):
 
     def _run(self) -> None:
         try:
-            made = self._function(self._config, self._trial)
-            if inspect.isgenerator(made):
-                self._exhaust(made)
+            self._trial.run(self._function, self._config)
         except StopTraining:
             pass
         except BaseException as error:  # the worker raises it
             self._came.put(error)
             return
         self._came.put(Nothing.MORE)
-
-    def _exhaust(self, made: Any) -> None:
-        """Report what a generator yields."""
-        try:
-            for item in made:
-                if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
-                    raise UserError(
-                        f"{self.name} must yield env_steps, value (and a dict of metrics), not "
-                        f"{item!r:.60}."
-                    )
-                metrics = item[2] if len(item) == 3 else {}
-                self._trial.report(item[0], item[1], **metrics)
-        finally:
-            made.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,24 @@ class Trial:
         self.reports.append(made)
         if self._receive is not None:
             self._receive(made)
+
+    def run(self, train: Callable[..., Any], config: Mapping[str, Any]) -> list[Report]:
+        """Call a function that trains, or exhaust its generator, and return what it reported."""
+        made = train(dict(config), self)
+        if inspect.isgenerator(made):
+            self.exhaust(made)
+        return self.reports
+
+    def exhaust(self, made: Generator[Any, None, None]) -> None:
+        """Report what a generator yields: env steps, value, and perhaps a dict of metrics."""
+        with contextlib.closing(made):
+            for item in made:
+                if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
+                    raise UserError(
+                        "a training must yield env_steps, value (and a dict of metrics), not "
+                        f"{item!r:.60}."
+                    )
+                self.report(item[0], item[1], **(item[2] if len(item) == 3 else {}))
 
     def checkpoint(self) -> Path:
         """Return a folder to keep files in, which are there again when the trial goes on.

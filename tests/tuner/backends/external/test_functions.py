@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import rltune
 from rltune.agents.envs.suite import NO_ENV
@@ -136,6 +137,8 @@ def test_what_can_not_train_is_a_sentence(tmp_path: Path, function: str, said: s
         ({"scheduler": "pbt"}, "hyperparameters"),
         ({"weights": "runs/x"}, "--weights"),
         ({"agent": "ppo"}, "give one of them"),
+        ({"env": "CartPole-v1,Acrobot-v1"}, "which a search gives one environment"),
+        ({"space": {"space": {"wrapper.a:B": {"choice": [True]}}}}, "leave out wrapper.a:B"),
         ({"space": {"space": {"lambda": {"uniform": [0, 1]}}}}, "'lambda' can't be the name"),
     ],
 )
@@ -262,3 +265,34 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     assert [steps[0] for steps in begins] == [0, 0, 0]
     assert any(len(steps) > 1 for steps in begins)  # of those that were running
     assert all(steps[-1] > 0 for steps in begins if len(steps) > 1)  # which went on
+
+
+@pytest.mark.parametrize(
+    "agent",
+    ["toy_train:train_traced", pytest.param("script:toy_script.py", marks=pytest.mark.slow)],
+)
+def test_ctrl_c_ends_what_runs(tmp_path: Path, agent: str) -> None:
+    (tmp_path / "my.yaml").write_text(
+        "budget: 1000\nspace: {quality: {uniform: [0, 1]}}\nfixed: {sleep: 0.5}\n"
+        + (
+            "script: {results: {json: true, step: step}, args: [--write, json]}\n"
+            if agent.startswith("script")
+            else ""
+        )
+    )
+    words = [sys.executable, "-m", "rltune", "run", agent, "--space", str(tmp_path / "my.yaml")]
+    words += ["--metric", "score", "--plain", "--wandb", "off", "--storage-path", str(tmp_path)]
+    environ = {**os.environ, "TOY_FOLDER": str(tmp_path)}
+    process = subprocess.Popen([*words, "--name", "run"], cwd=HERE, env=environ)
+    function = tmp_path / "traces.txt"
+    while not (scripts := list(tmp_path.rglob("begins.txt"))) and not function.exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    if function.exists():
+        words = [line.split()[1] for line in function.read_text().splitlines()]
+        assert words.count("begin") == words.count("stopped") > 0
+    for file in scripts:
+        assert not psutil.pid_exists(int(file.read_text().split()[0]))
