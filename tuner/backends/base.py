@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rltune.agents.engines import AUTO, ENGINES
 from rltune.agents.errors import UserError
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     import gymnasium
     from rltune.agents.loop.results import Chunk, Evaluation
     from typing_extensions import Self
+
+
+class KnownGood(NamedTuple):
+    """Settings that are known to be good; ``env_steps`` of the training, if they say it."""
+
+    config: dict[str, Any]
+    env_steps: int | None
 
 
 class Trainer(Protocol):
@@ -243,6 +250,14 @@ class Backend(ABC):
     def check_controls(self, controls: Controls, env_kwargs: Mapping[str, Any] | None) -> None:
         """Raise `UserError` for what its trainings can't have."""
         return
+
+    def zoo_settings(self, agent: str, env: str, file: str | Path) -> KnownGood:
+        """Return the settings for an environment in a file of rl-zoo3's.
+
+        Raises:
+            UserError: they are for agents of Stable-Baselines3, or something in them is wrong.
+        """
+        raise UserError(f"--zoo is for agents such as sb3:PPO; leave it out with {agent}.")
 
     def is_own(self, agent: str) -> bool:
         """Whether an agent is ``module:Class`` of the user's own."""

@@ -6,6 +6,9 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import name_of
 
 RLLIB = "rllib:"
+SB3 = "sb3:"
+SBX = "sbx:"
+OTHERS = (RLLIB, SB3, SBX)  # libraries whose algorithms can be agents
 EXPLORES = "RLlib explores on its own"
 NO_WEIGHTS = "can't start from weights: only rltune's own agents can; leave out --weights"
 # Of a configuration, what says where recorded data are and in which form: no hyperparameters.
