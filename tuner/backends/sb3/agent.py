@@ -33,6 +33,7 @@ from rltune.backends.sb3.internals import (
     Callbacks,
     Episodes,
     Recorder,
+    has_finite_weights,
     learn_on,
     learned_state,
     load_learned,
@@ -183,6 +184,11 @@ class SB3Agent:
                 learn_on(self._model, self.total_timesteps, self._callbacks, goes_on)
             except NotFiniteError as error:
                 self.diverged = f"after {self.env_steps:,} env_steps, {error}"
+            except (ValueError, RuntimeError):
+                if has_finite_weights(self._model):
+                    raise
+                # PyTorch refuses distributions of NaN in the middle of an update.
+                self.diverged = f"non-finite weights at {self.env_steps:,} env_steps"
             if self._callbacks.ended:
                 self._ended_by = f"the callback {self.config.callback} ended it"
         return Chunk(

@@ -133,7 +133,12 @@ def learn_on(
     # It would reset noise and logs with every call.
     model._setup_learn = lambda *_, **__: (target, callbacks)  # type: ignore[method-assign]
     with silent():
-        model.learn(total, log_interval=None, reset_num_timesteps=False)
+        model.learn(total, log_interval=None, reset_num_timesteps=False)  # type: ignore[arg-type]
+
+
+def has_finite_weights(model: BaseAlgorithm) -> bool:
+    """Whether no parameter of the networks is infinite or NaN."""
+    return all(bool(torch.isfinite(weight).all()) for weight in model.policy.parameters())
 
 
 @contextlib.contextmanager

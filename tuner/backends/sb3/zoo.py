@@ -115,10 +115,12 @@ def _noise_type(_: str, value: Any, __: str) -> dict[str, Any]:
 def _wrappers(_: str, value: Any, where: str) -> dict[str, Any]:
     parts = []
     for item in value if isinstance(value, list) else [value]:
-        named = item if isinstance(item, dict) else {item: {}}
+        named = {item: {}} if isinstance(item, str) else item
+        if not isinstance(named, dict) or not all(
+            isinstance(arguments, (dict, type(None))) for arguments in named.values()
+        ):
+            raise UserError(f"{where} must be wrappers such as module.Class, or {{name: {{}}}}")
         for name, arguments in named.items():
-            if not isinstance(name, str) or not isinstance(arguments, (dict, type(None))):
-                raise UserError(f"{where} must be wrappers such as module.Class, or {{name: {{}}}}")
             said = ", ".join(f"{key}={value!r}" for key, value in (arguments or {}).items())
             parts.append(spelled(name) + (f"({said})" if said else ""))
     return {"env_wrapper": ", ".join(parts)}
