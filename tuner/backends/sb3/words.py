@@ -7,6 +7,7 @@ activations and optimizers. Whatever else stands there is refused.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -160,8 +161,10 @@ def _read(node: ast.expr, where: str, depth: int) -> Any:
     if depth > DEEPEST:
         raise UserError(f"{where} is nested too deeply")
     match node:
-        case ast.Constant(value=None | bool() | str() | float()):
+        case ast.Constant(value=None | bool() | str()):
             return node.value
+        case ast.Constant(value=float() as number) if math.isfinite(number):
+            return number
         case ast.Constant(value=int()):
             return _size(int(node.value), where)  # type: ignore[arg-type]
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):

@@ -132,6 +132,7 @@ def test_they_are_a_start_of_a_search_and_a_training(
         "dict(a=(lambda: 1)())",
         "dict(a=[x for x in range(10**9)])",
         "dict(a=9**9**9)",
+        "dict(a=1e999)",
         "dict(net_arch=[999999999])",
         "dict(a=" + "[" * 60 + "]" * 60 + ")",
         "(" * 5000,
