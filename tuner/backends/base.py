@@ -1,8 +1,8 @@
 """Backends: the base class of the kinds of things that train agents, and the protocol `Trainer`.
 
 A `Backend` says what one kind can do and makes its trainers; a `Trainer` is what a search and
-`rltune train` need of an agent. rltune's own agents, RLlib's and Stable-Baselines3's algorithms, and several
-environments at once are such kinds.
+`rltune train` need of an agent. rltune's own agents, RLlib's and Stable-Baselines3's algorithms,
+and several environments at once are such kinds.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def test_evaluations_see_what_training_sees(tmp_path: Path) -> None:
 
 
 def test_images_and_choices_that_count_from_elsewhere() -> None:
-    agent = make("DQN", "test_sb3:Pictures", policy="auto", optimize_memory_usage=True)
+    agent = make("DQN", "test_sb3_agents:Pictures", policy="auto", optimize_memory_usage=True)
     chunk = agent.learn(40)
     assert {episode.length for episode in chunk.episodes} == {5}
     assert type(agent._model.policy).__name__ == "CnnPolicy"
@@ -279,9 +279,9 @@ def test_hyperparameters_can_change_on_the_way() -> None:
 def test_policies_wrappers_and_callbacks_of_the_users_own(tmp_path: Path) -> None:
     Counting.begun = Counting.steps = 0
     agent = make(
-        policy="test_sb3:Own",
-        env_wrapper="test_sb3:doubled(factor=3)",
-        callback="test_sb3:Counting",
+        policy="test_sb3_agents:Own",
+        env_wrapper="test_sb3_agents:doubled(factor=3)",
+        callback="test_sb3_agents:Counting",
     )
     agent.learn(100)
     chunk = agent.learn(256)
@@ -297,14 +297,14 @@ def test_policies_wrappers_and_callbacks_of_the_users_own(tmp_path: Path) -> Non
     again.close()
     agent.close()
     for name, value, said in (
-        ("policy", "test_sb3:Counting", "is no class of stable_baselines3's BasePolicy"),
-        ("policy", "test_sb3:Missing", "unknown policy in test_sb3"),
+        ("policy", "test_sb3_agents:Counting", "is no class of stable_baselines3's BasePolicy"),
+        ("policy", "test_sb3_agents:Missing", "unknown policy in test_sb3_agents"),
         ("policy", "os:system", "module of Python's own"),
         ("policy", "LstmPolicy", "LstmPolicy unknown"),
         ("policy", "CnnPolicy", "does not fit these observations"),
-        ("callback", "test_sb3:Own", "is no class of stable_baselines3's BaseCallback"),
+        ("callback", "test_sb3_agents:Own", "is no class of stable_baselines3's BaseCallback"),
         ("env_wrapper", "subprocess:run", "module of Python's own"),
-        ("env_wrapper", "test_sb3:doubled(1)", "must be such as module:Class"),
+        ("env_wrapper", "test_sb3_agents:doubled(1)", "must be such as module:Class"),
     ):
         with pytest.raises(UserError, match=said):
             check_fit("sb3:PPO", "CartPole-v1", [{**PPO, name: value}], {}, has_data=True)
@@ -312,10 +312,10 @@ def test_policies_wrappers_and_callbacks_of_the_users_own(tmp_path: Path) -> Non
 
 def test_a_callback_may_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counting, "last", 100)
-    agent = make(callback="test_sb3:Counting")
+    agent = make(callback="test_sb3_agents:Counting")
     chunk = agent.learn(1000)
     assert chunk.env_steps == 100
-    assert chunk.stop_reason == "the callback test_sb3:Counting ended it"
+    assert chunk.stop_reason == "the callback test_sb3_agents:Counting ended it"
     assert agent.finished
     agent.close()
 
@@ -323,7 +323,7 @@ def test_a_callback_may_end_the_training(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("what", "said"), [("obs", "an observation"), ("reward", "a reward")])
 def test_numbers_that_are_none_are_the_environments(what: str, said: str) -> None:
     agent = SB3Agent(
-        "sb3:PPO", "test_sb3:Breaking", PPO, total_timesteps=100, env_kwargs={"what": what}
+        "sb3:PPO", "test_sb3_agents:Breaking", PPO, total_timesteps=100, env_kwargs={"what": what}
     )
     chunk = agent.learn(100)
     assert chunk.diverged is not None
@@ -381,6 +381,7 @@ def test_sbx_learns_and_goes_on(name: str, tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on(tmp_path: Path) -> None:
     code = (
         f"import rltune; rltune.Search('sb3:PPO', 'CartPole-v1', {SPACE!r}, budget=1280, "
