@@ -37,6 +37,7 @@ ALIASES = {
     "adam_eps": "optimizer_eps",
     "fcnet_hiddens": "net_arch",
     "fcnet_activation": "activation",
+    "activation_fn": "activation",
     "num_envs_per_env_runner": "n_envs",
     "target_network_update_freq": "target_update_interval",
     "num_steps_sampled_before_learning_starts": "learning_starts",

@@ -16,7 +16,7 @@ _CLASSES = ("A2C", "ACER", "DDPG", "DQN", "PPO", "SAC", "TD3", "TRPO", "BC")
 BUILTIN = {name.lower(): f"rltune.agents.algorithms.{name.lower()}:{name}" for name in _CLASSES}
 # Runs and checkpoints of 0.1 have these names of our classes.
 _OLD_NAMES = {f"rltune.agents.{name.lower()}:{name}": name.lower() for name in _CLASSES}
-HELP = f"{', '.join(BUILTIN)}, rllib:PPO, or module:Class of your own"
+HELP = f"{', '.join(BUILTIN)}, rllib:PPO, sb3:PPO, or module:Class of your own"
 ENTRY_POINT_GROUP = "rltune.agents"
 
 

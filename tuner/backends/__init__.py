@@ -1,1 +1,1 @@
-"""Backends: what can be trained (rltune's own agents, RLlib's, several environments at once)."""
+"""Backends: what can be trained: rltune's own agents, others', several environments at once."""

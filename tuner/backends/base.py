@@ -1,8 +1,8 @@
 """Backends: the base class of the kinds of things that train agents, and the protocol `Trainer`.
 
 A `Backend` says what one kind can do and makes its trainers; a `Trainer` is what a search and
-`rltune train` need of an agent. rltune's own agents, RLlib's algorithms and several environments at
-once are such kinds.
+`rltune train` need of an agent. rltune's own agents, RLlib's and Stable-Baselines3's algorithms,
+and several environments at once are such kinds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rltune.agents.engines import AUTO, ENGINES
 from rltune.agents.errors import UserError
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from rltune.agents.loop.results import Chunk, Evaluation
     from rltune.space.core import SpaceCore
     from typing_extensions import Self
+
+
+class KnownGood(NamedTuple):
+    """Settings that are known to be good; ``env_steps`` of the training, if they say it."""
+
+    config: dict[str, Any]
+    env_steps: int | None
 
 
 class Trainer(Protocol):
@@ -271,6 +278,14 @@ class Backend(ABC):
     ) -> str | None:
         """Return the command that trains a configuration; None: `rltune train` does."""
         return None
+
+    def zoo_settings(self, agent: str, env: str, file: str | Path) -> KnownGood:
+        """Return the settings for an environment in a file of rl-zoo3's.
+
+        Raises:
+            UserError: they are for agents of Stable-Baselines3, or something in them is wrong.
+        """
+        raise UserError(f"--zoo is for agents such as sb3:PPO; leave it out with {agent}.")
 
     def is_own(self, agent: str) -> bool:
         """Whether an agent is ``module:Class`` of the user's own."""

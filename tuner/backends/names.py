@@ -12,6 +12,9 @@ IMPORTED = f"{FUNCTION}imported:"  # of a search that others have run
 SCRIPT = "script:"
 METRIC_NAME = "rltune_metric"  # among env_kwargs: what the reported value is called
 SECTION = "rltune_script"  # among env_kwargs: how a script is told and read
+SB3 = "sb3:"
+SBX = "sbx:"
+OTHERS = (RLLIB, SB3, SBX)  # libraries whose algorithms can be agents
 EXPLORES = "RLlib explores on its own"
 NO_WEIGHTS = "can't start from weights: only rltune's own agents can; leave out --weights"
 # Of a configuration, what says where recorded data are and in which form: no hyperparameters.

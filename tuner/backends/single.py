@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, cast
 from rltune.backends.external.backend import FunctionBackend, ScriptBackend
 from rltune.backends.own import OwnBackend
 from rltune.backends.rllib.backend import RLlibBackend
+from rltune.backends.sb3.backend import BACKENDS as SB3_BACKENDS
 
 if TYPE_CHECKING:
     from rltune.backends.base import Backend, SingleTrainer
 
 OWN = OwnBackend()
-BACKENDS: list[Backend] = [OWN, RLlibBackend(), FunctionBackend(), ScriptBackend()]
+BACKENDS: list[Backend] = [
+    OWN,
+    RLlibBackend(),
+    *SB3_BACKENDS,
+    FunctionBackend(),
+    ScriptBackend(),
+]
 
 
 def single_backend(agent: str) -> Backend:

@@ -44,6 +44,7 @@ Search for the best configuration of an agent on an environment.
   rltune run --space ppo                      # the file names agent, environment and budget
   rltune run ppo --space search_spaces/ppo.yaml --env LunarLander-v3 --time-limit 2h
   rltune run ppo --env CartPole-v1 --learning-rate 1e-5 1e-2 --n-epochs 4 10 20
+  rltune run sb3:PPO --env CartPole-v1        # Stable-Baselines3's; rllib:PPO is RLlib's
   rltune run my_module:MyAgent --space my.yaml --env my_module:MyEnv
   rltune run ppo,sac,td3 --env Pendulum-v1 --time-limit 30m      # which agent is best?
   rltune run auto --env CartPole-v1                              # of all that can act there
@@ -82,6 +83,11 @@ def add_search_flags(run: argparse.ArgumentParser) -> None:
     what = groups[AGENT]
     what.add_argument(
         "--space", metavar="FILE", help="search space (default: the one that ships for the agent)"
+    )
+    what.add_argument(
+        "--zoo",
+        metavar="FILE",
+        help="rl-zoo3's settings (YAML): those for the environment are tried first, by sb3: agents",
     )
     what.add_argument(
         "-s",
@@ -197,8 +203,8 @@ def _run_agents(args: argparse.Namespace, agents: str, extra: Sequence[str]) -> 
     """Run a search over several agents."""
     from rltune.selection.agent_search import AgentSearch
 
-    if extra or args.dimension:
-        word = extra[0] if extra else "--dimension"
+    if extra or args.dimension or args.zoo:
+        word = extra[0] if extra else "--dimension" if args.dimension else "--zoo"
         raise UserError(f"{word} is for a search of one agent: each has a space of its own.")
     if args.env is None:
         raise UserError("which environment? Give --env ID.")
@@ -249,6 +255,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         args.agent,
         space=args.space,
         dimensions=dimensions,
+        zoo=args.zoo,
         name=args.name,
         screen="plain" if args.plain else "auto",
         ray_output=args.ray_output,

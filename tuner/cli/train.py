@@ -74,6 +74,11 @@ def add_parser(subparsers: Any) -> None:
         help="known-good settings for the environment; flags override them",
     )
     what.add_argument(
+        "--zoo",
+        metavar="FILE",
+        help="rl-zoo3's settings (YAML) for the environment, of sb3: agents; flags override them",
+    )
+    what.add_argument(
         "--schedule",
         metavar="FILE",
         help="changes of hyperparameters on the way: a list of {env_steps, config} in YAML, as a "
@@ -100,6 +105,7 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         args.agent,
         config=args.config,
         preset=args.preset,
+        zoo=args.zoo,
         schedule=_schedule(args.schedule),
         chosen=read_flags(parse_flags(args, extra, known), args.agent, known),
         **given(args, TRAIN_OPTIONS),

@@ -16,6 +16,8 @@ from rltune.agents.errors import UserError, unknown
 from rltune.agents.user_files import file_of_user
 from rltune.backends.checkpoints import find_checkpoint, load_agent, place_of
 from rltune.backends.exported import files
+from rltune.backends.names import OTHERS
+from rltune.backends.registry import backend_of
 from rltune.exporting.exportable_policy import ExportablePolicy
 from rltune.exporting.registry import POLICIES
 
@@ -117,10 +119,10 @@ def _loaded(path: Path, to: str, env: str | None, own_code: bool) -> Agent:
     if is_suite(trained_on) and env is None:
         names = ", ".join(environments(trained_on))
         raise UserError(f"{path} has agents of several environments; give --env, one of {names}")
-    if agent.startswith("rllib:"):
+    if agent.startswith(OTHERS):
         raise UserError(
-            f"--to {to}: {agent} has a network of RLlib's, which can't be exported; agents of "
-            "rltune's own can"
+            f"--to {to}: {agent} has a network of {backend_of(agent).name}'s, which can't be "
+            "exported; agents of rltune's own can"
         )
     for what, name in (("environment", trained_on), ("agent", agent)):
         if ":" in name and not own_code:

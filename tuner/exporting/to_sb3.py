@@ -11,6 +11,7 @@ from rltune.agents.envs.make import UNITY, find_spec, is_own, split_limit
 from rltune.agents.envs.wrappers import WRAPPER
 from rltune.agents.errors import UserError
 from rltune.agents.schedules import EXPONENTIAL, is_schedule, parse_schedule
+from rltune.backends.names import OTHERS
 from rltune.exporting.exportable import Exportable, commented
 from rltune.exporting.sb3_words import AGENTS, NOISES, Code, Translation, look_at, translate
 from rltune.runs.train_spec import TrainSpec
@@ -18,6 +19,11 @@ from rltune.runs.train_spec import TrainSpec
 
 def check_known(spec: TrainSpec) -> None:
     """Raise `UserError` for agents and environments that only rltune or their author has."""
+    if spec.agent.startswith(OTHERS):
+        raise UserError(
+            f"{spec.agent} is another library's agent already; --to yaml and --to json give its "
+            "settings under that library's names."
+        )
     if is_own(spec.agent):
         raise UserError(f"others don't know an agent of your own, such as {spec.agent!r}.")
     made_by = spec.env if is_own(spec.env) else str(find_spec(spec.env).entry_point)

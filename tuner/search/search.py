@@ -77,6 +77,7 @@ class Search:
         against: further objectives: "seconds", "cpu_seconds", or metrics as in `metric`.
         warm_start: run directories of earlier searches to learn from.
         dimensions: dimensions or fixed values that are added to the space or replace its own.
+        zoo: a file of rl-zoo3's: its settings for the environment are tried first, by sb3: agents.
         name: name of the run directory below ``storage_path``.
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there.
         screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
@@ -105,6 +106,7 @@ class Search:
         against: Sequence[str] | str = (),
         warm_start: Sequence[str | os.PathLike[str]] = (),
         dimensions: Mapping[str, Dimension | Any] | None = None,
+        zoo: str | os.PathLike[str] | None = None,
         name: str | None = None,
         storage_path: str | os.PathLike[str] = STORAGE,
         screen: str = "auto",
@@ -123,7 +125,7 @@ class Search:
         agent = asked_agent(agent, train, space)
         self.config_class = config_class_of(agent, space, dimensions or {})
         asked = spec_of(env) if env is not None else None
-        choice = choose_space(agent, asked, space, self.config_class, dimensions or {})
+        choice = choose_space(agent, asked, space, self.config_class, dimensions or {}, zoo)
         choice = completed_choice(agent, choice)
         complete_options(agent, choice.space, options)
         env, budget = env_and_budget(choice, budget)

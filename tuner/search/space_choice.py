@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rltune.backends.names import is_name_of
 from rltune.space.changes import held
 from rltune.space.dimensions import Dimension, same, word
 from rltune.space.samples import try_out
-from rltune.space.space import Space, shipped_name, shipped_spaces
+from rltune.space.space import Space, Start, shipped_name, shipped_spaces
 from rltune.space.surroundings import searchable
 
 Asked = Mapping[str, Any] | str | os.PathLike[str]
@@ -52,6 +52,7 @@ def choose_space(
     space: Asked | None,
     config_class: type[Any],
     dimensions: Mapping[str, Dimension | Any],
+    zoo: str | os.PathLike[str] | None = None,
 ) -> Choice:
     """Return the given space, or the one that ships for the agent, or one of its hyperparameters.
 
@@ -63,6 +64,7 @@ def choose_space(
         space: a dict, a file, or the name of one that ships; None: see above
         config_class: of the agent's configurations
         dimensions: dimensions and fixed values, which are added to the space or replace its own
+        zoo: a file of rl-zoo3's, whose settings for the environment are a start
 
     Raises:
         UserError: there is no such space, it is for another agent, or something in it is wrong.
@@ -80,6 +82,8 @@ def choose_space(
         raise UserError(f"the space is for the agent {read.agent!r}, not {agent!r}.")
     if env is None and read.env and not is_own_code(agent):
         _check_env(read, read.env)
+    if zoo is not None:
+        read = replace(read, starts=(*read.starts, _zoo_start(zoo, agent, env or read.env)))
     own = read.checked_against(known)
     fixed = {str(own_name(name, known)) for name in read.fixed}
     changes = {name: value for name, value in own.fixed.items() if name in fixed}
@@ -99,6 +103,15 @@ def choose_space(
 def read_space(space: Asked) -> Space:
     """Return the space of a dict, or of a file or name."""
     return Space.from_dict(space) if isinstance(space, Mapping) else Space.load(os.fspath(space))
+
+
+def _zoo_start(file: str | os.PathLike[str], agent: str, env: str | None) -> Start:
+    from rltune.backends.registry import backend_of
+
+    if env is None:
+        raise UserError("which environment? Give --env ID, or env: in the space file.")
+    found = backend_of(agent).zoo_settings(agent, env, os.fspath(file))
+    return Start(found.config, f"zoo ({Path(file).name})", (env,))
 
 
 def _check_env(read: Space, env: str) -> None:

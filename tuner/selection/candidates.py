@@ -11,7 +11,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.registry import BUILTIN
 
 if TYPE_CHECKING:
-    from rltune.agents.loop.agent import Agent
+    from rltune.backends.base import Trainer
 
 AUTO = "auto"  # every agent of ours that can act there
 LEARNING = 1.0  # seconds until an agent is taken to have begun to learn
@@ -76,9 +76,11 @@ def budget_in(seconds: float, agent: str, env: str, env_kwargs: Mapping[str, Any
 
     Two significant digits: timing is no more exact.
     """
-    from rltune.agents.loop.agent import Agent
+    from rltune.backends.registry import make_trainer
 
-    trained = Agent(agent, env, {}, total_timesteps=10**9, env_kwargs=dict(env_kwargs), seed=0)
+    trained = make_trainer(
+        agent, env, {}, total_timesteps=10**9, env_kwargs=dict(env_kwargs), seed=0
+    )
     try:
         _train(trained, LEARNING)
         before, took = trained.env_steps, _train(trained, TIMED)
@@ -88,7 +90,7 @@ def budget_in(seconds: float, agent: str, env: str, env_kwargs: Mapping[str, Any
     return two_digits(max(1.0, speed * seconds))
 
 
-def _train(agent: Agent, seconds: float) -> float:
+def _train(agent: Trainer, seconds: float) -> float:
     """Train for about so many seconds, and return how many it were."""
     started = time.time()
     agent.learn(10**9, deadline=started + seconds)

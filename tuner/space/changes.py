@@ -22,6 +22,7 @@ SpaceT = TypeVar("SpaceT", bound="SpaceCore")
 # Hyperparameters that are seldom worth a search unless the user asks for it.
 SELDOM_SEARCHED = {
     "activation",
+    "activation_fn",
     "clip_range_vf",
     "encoder",
     "goal_selection_strategy",
@@ -30,11 +31,13 @@ SELDOM_SEARCHED = {
     "log_std_init",
     "n_envs",
     "n_minibatches",
+    "noise_type",
     "optimizer",
     "optimizer_eps",
     "rms_alpha",
     "sde_sample_freq",
     "target_kl",
+    "train_freq_unit",
     "vectorization",
 }
 

@@ -17,7 +17,7 @@ from rltune.agents.config import (
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.reward_signals import spelled_out
 from rltune.backends.checkpoints import place_of
-from rltune.backends.registry import config_class
+from rltune.backends.registry import backend_of, config_class
 from rltune.common.options import options_of
 from rltune.common.signatures import takes_options
 from rltune.planning.evaluations import affordable, longest_episode
@@ -45,6 +45,7 @@ def train(
     total_timesteps: float | None = None,
     config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     preset: str | None = None,
+    zoo: str | os.PathLike[str] | None = None,
     schedule: Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None = None,
     name: str | None = None,
     storage_path: str | os.PathLike[str] = STORAGE,
@@ -61,6 +62,7 @@ def train(
         total_timesteps: length of the training, in env steps; None: 1e5, or that of a file
         config: hyperparameters, or a YAML file of them, or what ``rltune export --to yaml`` wrote
         preset: the name of known-good hyperparameters for the environment
+        zoo: a file of rl-zoo3's with settings for the environment, of sb3: agents
         schedule: changes of hyperparameters on the way: a list of {env_steps, config}, or a file
         name: name of the run directory below ``storage_path``
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there
@@ -91,6 +93,7 @@ def train(
         env,
         config=config,
         preset=preset,
+        zoo=zoo,
         schedule=schedule,
         chosen=values,
         **options,
@@ -104,6 +107,7 @@ def training_spec(
     *,
     config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     preset: str | None = None,
+    zoo: str | os.PathLike[str] | None = None,
     schedule: Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None = None,
     chosen: Mapping[str, Any],
     **given: Any,
@@ -111,8 +115,9 @@ def training_spec(
     """Return the specification of a training.
 
     Args:
-        agent, env, config, preset, schedule: as in `train`
-        chosen: hyperparameters, under our own names; they win over ``config`` and ``preset``
+        agent, env, config, preset, zoo, schedule: as in `train`
+        chosen: hyperparameters, under our own names; they win over ``config``, ``preset`` and
+            ``zoo``
         given: options of the training by name; they win over an exported file
 
     Raises:
@@ -120,12 +125,20 @@ def training_spec(
     """
     if preset is not None and config is not None:
         raise UserError("--preset and --config both give all hyperparameters; keep one of them")
+    if zoo is not None and (preset is not None or config is not None):
+        other = "--config" if preset is None else "--preset"
+        raise UserError(f"--zoo and {other} both give all hyperparameters; keep one of them")
     file = read_training(config, agent)
     env = env or file.pop("env", None)
     if env is None:
         raise UserError("which environment? Give --env, or --config with an exported file.")
     if preset is not None:
         values = known_good(agent, env, preset, chosen)
+    elif zoo is not None:
+        settings = backend_of(agent).zoo_settings(agent, env, os.fspath(zoo))
+        values = {**settings.config, **chosen}
+        if settings.env_steps:
+            file["budget"] = settings.env_steps
     else:
         values = {**file["config"], **chosen}
     controls = {name: given.pop(name) for name in CONTROLS if name in given}

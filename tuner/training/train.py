@@ -20,7 +20,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.checkpoints import WEIGHTS, find_checkpoint, keep_weights
-from rltune.backends.names import RLLIB
+from rltune.backends.names import OTHERS
 from rltune.backends.registry import (
     agent_type,
     backend_of,
@@ -117,7 +117,7 @@ def train(
     path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
     weights = find_checkpoint(spec.weights) if spec.weights else None
     check_start(spec.agent, spec.eval_mode, spec.weights, spec.engine)
-    if spec.export_freq and (is_suite(spec.env) or spec.agent.startswith(RLLIB)):
+    if spec.export_freq and (is_suite(spec.env) or spec.agent.startswith(OTHERS)):
         raise UserError(
             "--export-freq: policies of rltune's own agents on a single environment can be "
             "exported alone; leave it out"

@@ -78,7 +78,7 @@ def test_an_agent_belongs_to_one_backend() -> None:
     assert [is_own(agent) for agent in ("ppo", "rllib:PPO", "mine:Agent")] == [False, False, True]
 
 
-@pytest.mark.parametrize("agent", ["ppo", "rllib:PPO"])
+@pytest.mark.parametrize("agent", ["ppo", "rllib:PPO", "sb3:PPO"])
 def test_several_environments_change_no_ability(agent: str) -> None:
     one, several = backend_of(agent), backend_of(agent, SUITE)
     assert isinstance(several, SuiteBackend)

@@ -27,11 +27,11 @@ from rltune.agents.loop.acting import RecurrentActing
 from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
+from rltune.backends.finite import NotFiniteError
 from rltune.backends.names import EXPLORES, NO_WEIGHTS, RLLIB
 from rltune.backends.rllib.building import build_algorithm
 from rltune.backends.rllib.compatibility import fitting_spaces
 from rltune.backends.rllib.config import algorithm_name, config_class
-from rltune.backends.rllib.envs import NotFiniteError
 from rltune.backends.rllib.internals import (
     _arrays,
     _env_steps,
