@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rltune.agents.errors import UserError
 
@@ -117,9 +117,9 @@ class Trial:
 
     def run(self, train: Callable[..., Any], config: Mapping[str, Any]) -> list[Report]:
         """Call a function that trains, or exhaust its generator, and return what it reported."""
-        made = train(dict(config), self)
+        made: Any = train(dict(config), self)
         if inspect.isgenerator(made):
-            self.exhaust(made)
+            self.exhaust(cast("Generator[Any, None, None]", made))
         return self.reports
 
     def exhaust(self, made: Generator[Any, None, None]) -> None:

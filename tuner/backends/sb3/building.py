@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -248,10 +249,9 @@ def _policy(name: str, images: bool) -> Any:
 def _policy_kwargs(agent: str, config: Any) -> dict[str, Any]:
     """Return the arguments of the policy: those written as Python, and the hyperparameters."""
     where = "policy_kwargs"
-    if agent.startswith(SBX):
-        import flax.linen as activations
-    else:
-        from torch import nn as activations  # type: ignore[no-redef]
+    activations: Any = importlib.import_module(
+        "flax.linen" if agent.startswith(SBX) else "torch.nn"
+    )
     found: dict[str, Any] = resolved(
         read_arguments(config.policy_kwargs, where), activations, where
     )
