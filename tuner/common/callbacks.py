@@ -42,7 +42,7 @@ class TrialInfo:
     Attributes:
         number: of the trial
         config: its hyperparameters
-        origin: "default", "tpe", ...
+        origin: "default", "sampler", ...
         env_steps: of the seed that has the most
         state: "RUNNING", "COMPLETE", "PRUNED" or "FAIL"
         value: its objective as far as it is known
