@@ -133,5 +133,7 @@ def test_a_search_with_one_and_with_a_scheduler_of_ones_own(
     trials = result.trials()
     assert list(trials["state"]) == ["COMPLETE", "PRUNED"] * 3
     assert set(trials["reason"][1::2]) == {"it is odd"}
+    with pytest.raises(UserError, match="imports no code that it names"):
+        rltune.replay(result.path, "asha")
     resumed = rltune.resume(result.path, trials=7, screen="none")
     assert list(resumed.trials()["state"]) == [*["COMPLETE", "PRUNED"] * 3, "COMPLETE"]
