@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
+from rltune.agents.plugins import PluginGroup
 from rltune.agents.user_code import import_object
 
 if TYPE_CHECKING:
@@ -17,18 +17,12 @@ BUILTIN = {name.lower(): f"rltune.agents.algorithms.{name.lower()}:{name}" for n
 # Runs and checkpoints of 0.1 have these names of our classes.
 _OLD_NAMES = {f"rltune.agents.{name.lower()}:{name}": name.lower() for name in _CLASSES}
 HELP = f"{', '.join(BUILTIN)}, rllib:PPO, sb3:PPO, or module:Class of your own"
-ENTRY_POINT_GROUP = "rltune.agents"
-
-
-def _specs() -> dict[str, str]:
-    """Return every registered agent: its name and its ``module:Class``."""
-    others = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    return {**others, **BUILTIN}
+PLUGINS = PluginGroup("agents", "agent", BUILTIN)
 
 
 def agent_names() -> list[str]:
     """Return the names of the agents of ours and of installed packages."""
-    return sorted(_specs())
+    return sorted([*BUILTIN, *PLUGINS.usable])
 
 
 def canonical(name: str) -> str:
@@ -49,13 +43,8 @@ def agent_class(name: str) -> type[Algorithm[Any]]:
         UserError: there is no such agent, or it can't be imported, or a part of it is missing.
     """
     name = canonical(name)
-    spec = name if ":" in name else BUILTIN.get(name.lower())
-    if spec is None:  # reading the entry points of all packages takes 20 ms
-        specs = _specs()
-        if name.lower() not in specs:
-            raise unknown("agent", name, specs)
-        spec = specs[name.lower()]
-    found = import_object(spec, "agent")
+    ours = BUILTIN.get(name.lower())
+    found = import_object(ours, "agent") if ours else PLUGINS.load(name)
     from rltune.agents.algorithm import Algorithm
 
     if not (isinstance(found, type) and issubclass(found, Algorithm)):

@@ -12,10 +12,14 @@ from typing import Any
 
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.hyperparameters import hp, prefix
+from rltune.agents.plugins import PluginGroup
 
-SIGNALS = ("curiosity", "rnd", "gail")
+OURS = ("curiosity", "rnd", "gail")
+CUSTOM = "custom"  # stands for the one that `custom_signal` names
+SIGNALS = (*OURS, CUSTOM)
 EXTRINSIC = "extrinsic"
 NESTED = "reward_signals"
+PLUGINS = PluginGroup("reward_signals", "reward signal", (EXTRINSIC, *SIGNALS))
 # Names of ML-Agents that mean one of ours.
 _ALIASES = {"encoding_size": "size", "hidden_units": "size"}
 
@@ -72,6 +76,15 @@ class RewardSignalConfig:
     gail_gradient_penalty: float = hp(
         10.0, scale="log", help="weight of the discriminator's gradient penalty; 0: none"
     )
+    custom_signal: str = hp(
+        "", mutable=False, help="a reward signal of a plug-in by name, or module:Class of your own"
+    )
+    custom_strength: float = hp(0.0, scale="log", mutable=False, help="weight of its reward; 0: no")
+    custom_gamma: float = hp(
+        0.0, scale="one_minus_log", maximum=1, help="its discount factor; 0: gamma"
+    )
+    custom_learning_rate: float = hp(3e-4, scale="log", help="step size of its networks")
+    custom_size: int = hp(128, scale="pow2", minimum=1, mutable=False, help="width of its networks")
     reward_signal_updates: int = hp(
         0, scale="pow2", help="minibatches of the signals behind an update; 0: one pass"
     )
@@ -88,6 +101,11 @@ class RewardSignalConfig:
         active = signals_of(self)
         if "gail" in active and not getattr(self, "demonstrations", ""):
             raise UserError("gail needs demonstrations; name a file: --demonstrations FILE")
+        if CUSTOM in active and not self.custom_signal:
+            raise UserError(
+                "custom_strength needs a signal; name one of a plug-in, or your own: "
+                "--custom-signal my_module:MySignal"
+            )
         if active and getattr(self, "n_step", 1) > 1:
             raise UserError(
                 f"{active[0]}_strength needs n_step 1: signals reward single steps; give --n-step 1"
@@ -150,9 +168,11 @@ def _signals(signals: object, where: str, strength: float | None) -> dict[str, A
         raise UserError(f"{prefix(where)}{NESTED} is {signals!r}, but must be such as {example}")
     found: dict[str, Any] = {}
     for signal, settings in signals.items():
-        if signal not in (EXTRINSIC, *SIGNALS):
-            raise unknown("reward signal", str(signal), (EXTRINSIC, *SIGNALS), where)
         settings = {} if settings is None else settings
+        known = (EXTRINSIC, *SIGNALS)
+        custom = "" if signal in known else str(signal)
+        if custom and ":" not in custom and custom not in PLUGINS.usable:
+            raise unknown("reward signal", custom, (*known, *PLUGINS.usable), where)
         if not isinstance(settings, Mapping):
             raise UserError(
                 f"{prefix(where)}{NESTED}.{signal} is {settings!r}, but must be such as "
@@ -160,8 +180,13 @@ def _signals(signals: object, where: str, strength: float | None) -> dict[str, A
             )
         if signal != EXTRINSIC and strength is not None:
             settings = {"strength": strength, **settings}
+        if custom and found.setdefault("custom_signal", custom) != custom:
+            raise UserError(
+                f"{prefix(where)}{NESTED} has {found['custom_signal']} and {custom}; an agent has "
+                "one signal beside rltune's own"
+            )
         for key, value in settings.items():
-            found[_own_name(str(signal), str(key), where)] = value
+            found[_own_name(CUSTOM if custom else str(signal), str(key), where)] = value
     return found
 
 

@@ -10,6 +10,7 @@ mattered, `preset` gives known-good ones, `replay` says what another scheduler w
 `compare` puts several runs side by side, `plot_history` draws their learning curves.
 `train` trains one agent, `resume_training` goes on with it, `evaluate` measures it, `play` shows
 it, and `load` gives what a run has learned as a `Policy`: a function from observations to actions.
+`Callback` is what a search or a training tells of what happens.
 Whatever is wrong with what they are asked for is a `UserError` of one sentence.
 """
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rltune.analysis.replay_sampler import replay_sampler
     from rltune.analysis.replay_scheduler import replay
     from rltune.backends.external.trial import StopTraining, Trial
+    from rltune.common.callbacks import Callback
     from rltune.comparing.comparison import compare
     from rltune.comparing.figures import plot_history
     from rltune.exporting.export import export
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentSearch",
+    "Callback",
     "Policy",
     "Run",
     "Search",
@@ -75,6 +78,7 @@ __all__ = [
 
 _HOMES = {
     "AgentSearch": ("rltune.selection.agent_search", "AgentSearch"),
+    "Callback": ("rltune.common.callbacks", "Callback"),
     "Policy": ("rltune.training.policy", "Policy"),
     "Run": ("rltune.results", "Run"),
     "Search": ("rltune.search.search", "Search"),

@@ -25,7 +25,7 @@ from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.normalization import Normalizers
 from rltune.agents.loop.offline import OfflineCollector, OfflineLoop, check_controls
-from rltune.agents.loop.training import TrainingLoop
+from rltune.agents.loop.training import TrainingLoop, Watcher
 from rltune.agents.loop.weights import load_weights
 from rltune.agents.machine.threads import hold_threads
 from rltune.agents.memory.rollout import RolloutMemory
@@ -233,6 +233,10 @@ class Agent:
         """
         assert not self.acts_only, "this agent was made to act only"
         return self._loop.run(until, deadline)
+
+    def watch(self, watcher: Watcher | None) -> None:
+        """Let ``watcher`` hear of every step and update from now on; None: nobody."""
+        self._loop.watcher = watcher
 
     @property
     def stop_reason(self) -> str | None:

@@ -29,6 +29,22 @@ class Beside(Protocol):
         """
 
 
+class Watcher(Protocol):
+    """What is told of every step and update.
+
+    Attributes:
+        stops: whether the loop is to return as soon as it can
+    """
+
+    stops: bool
+
+    def stepped(self, env_steps: int) -> None:
+        """Hear of a step of all environments, and the updates behind it."""
+
+    def updated(self, env_steps: int, metrics: Mapping[str, float]) -> None:
+        """Hear of an update."""
+
+
 @dataclass
 class Progress:
     """The loop's counters."""
@@ -68,6 +84,7 @@ class TrainingLoop:
         monitor: applies the controls
         progress: the counters
         learners: update the algorithm together; None: it does so alone
+        watcher: is told of every step and update; None: nobody is
     """
 
     def __init__(
@@ -81,6 +98,7 @@ class TrainingLoop:
         self.algorithm, self.collector, self.beside = algorithm, collector, beside
         self.memory = collector.memory
         self.learners: Learners | None = None
+        self.watcher: Watcher | None = None
         self.total_timesteps = total_timesteps
         self.monitor = Monitor(controls)
         self.progress = Progress()
@@ -94,6 +112,10 @@ class TrainingLoop:
         self.collector.begin()
         while not self.is_done(until):
             self._step(tally)
+            if self.watcher is not None:
+                self.watcher.stepped(self.progress.env_steps)
+                if self.watcher.stops:
+                    break
             if deadline is not None and time.time() >= deadline:
                 break
         return Chunk(
@@ -178,6 +200,8 @@ class TrainingLoop:
             )
         else:
             tally.add(metrics)
+            if self.watcher is not None:
+                self.watcher.updated(progress.env_steps, metrics)
 
     def drop_rollout(self, update_every: int) -> None:
         """Forget the running rollout if it has ``update_every`` env steps or more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.generators import restore_generator
 from rltune.agents.memory.batch import Batch
 from rltune.agents.memory.streams import Stream
-from rltune.agents.reward_signals import signals_of, value_streams
+from rltune.agents.reward_signals import CUSTOM, PLUGINS, signals_of, value_streams
 from rltune.agents.rewards.curiosity import Curiosity
 from rltune.agents.rewards.demonstrated import DrawnSteps
 from rltune.agents.rewards.gail import GAIL
@@ -69,6 +70,8 @@ class RewardSignals:
                     use_vail=config.gail_use_vail,
                     gradient_penalty=config.gail_gradient_penalty,
                 )
+            elif name == CUSTOM:
+                self.signals[name] = made_signal(config.custom_signal, *common)
             else:
                 self.signals[name] = {"curiosity": Curiosity, "rnd": RND}[name](*common)
         self.strengths = [getattr(config, f"{name}_strength") for name in self.names]
@@ -220,6 +223,50 @@ class RewardSignals:
             signal.load_state_dict(state["signals"][name])
             self.optimizers[name].load_state_dict(state["optimizers"][name])
         restore_generator(self.generator, state["generator"])
+
+
+def signal_class(name: str) -> type[RewardSignal]:
+    """Return the class of a reward signal: a plug-in's, or ``module:Class`` of the user's own.
+
+    Raises:
+        UserError: there is none of this name, or it is no reward signal, or a part is missing.
+    """
+    found = PLUGINS.load(name)
+    if not (isinstance(found, type) and issubclass(found, RewardSignal)):
+        raise UserError(
+            f"reward signal {name!r} is not a subclass of rltune.agents.rewards.signal.RewardSignal"
+        )
+    if missing := ", ".join(sorted(found.__abstractmethods__)):
+        raise UserError(f"reward signal {name!r} lacks {missing}")
+    if not isinstance(getattr(found, "episodic", None), bool):
+        raise UserError(f"reward signal {name!r} lacks episodic: write episodic = False, or True")
+    return found
+
+
+def made_signal(
+    name: str,
+    spaces: Spaces,
+    encoder: str,
+    size: int,
+    generator: torch.Generator,
+    device: torch.device,
+) -> RewardSignal:
+    """Return a new signal that is none of ours, with the arguments of `RND`.
+
+    Raises:
+        UserError: as `signal_class`, or it takes other arguments.
+    """
+    kind: Any = signal_class(name)
+    arguments = (spaces, encoder, size, generator, device)
+    try:
+        inspect.signature(kind).bind(*arguments)
+    except TypeError as error:
+        raise UserError(
+            f"reward signal {name!r}: __init__ must take (spaces, encoder, size, generator, "
+            f"device): {error}"
+        ) from None
+    made: RewardSignal = kind(*arguments)
+    return made.to(device)
 
 
 def attach(signals: RewardSignals, memory: Any, agent: str) -> None:

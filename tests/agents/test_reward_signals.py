@@ -27,6 +27,15 @@ def test_nested_signals_mean_hyperparameters() -> None:
     assert signals_of(made) == ["curiosity", "rnd"]
 
 
+def test_a_signal_of_ones_own_stands_beside_ours() -> None:
+    signals = {"mine:Signal": {"strength": 0.1, "learning_rate": 1e-3}, "rnd": {}}
+    made = make_config(PPOConfig, {"reward_signals": signals})
+    assert (made.custom_signal, made.custom_strength) == ("mine:Signal", 0.1)
+    assert made.custom_learning_rate == 1e-3
+    assert signals_of(made) == ["rnd", "custom"]
+    assert value_streams(made) == 3
+
+
 def test_values_are_as_many_as_the_agent_and_the_user_want() -> None:
     signals = {"reward_signals": {"rnd": {}, "curiosity": {}}}
     assert value_streams(make_config(PPOConfig, signals)) == 3
@@ -48,6 +57,8 @@ def test_values_are_as_many_as_the_agent_and_the_user_want() -> None:
         ),
         ({"reward_signals": {"rnd": {"strength": -1}}}, "rnd_strength is -1, but must be at least"),
         ({"reward_signals": {"rnd": {}}, "rnd_strength": 1}, "are the same; keep one"),
+        ({"custom_strength": 1}, "custom_strength needs a signal; name one of a plug-in"),
+        ({"reward_signals": {"a:B": {}, "c:D": {}}}, "has a:B and c:D; an agent has one signal"),
         ({"gail_strength": 1}, "gail needs demonstrations; name a file: --demonstrations FILE"),
         ({"rnd_strength": 1, "rnd_gamma": 0.9, "shared_value": True}, "leave rnd_gamma out"),
     ],

@@ -210,6 +210,11 @@ def searched(
                 f"{name} can't be replayed: it changes what trials are trained with, so with or "
                 "without it the recorded evaluations would have been others."
             )
+    if ":" in spec.scheduler:
+        raise UserError(
+            f"{recorded.path} was searched with the scheduler {spec.scheduler!r}, and what only "
+            "reads a run imports no code that it names; such a search can't be replayed."
+        )
     return recorded, spec
 
 

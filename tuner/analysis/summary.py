@@ -290,12 +290,12 @@ class Summary:
 
     @cached_property
     def ruled_out(self) -> list[TrialsByReason]:
-        """The trials stopped by stop rules or by hand, the most frequent reason first."""
-        from rltune.study.reasons import BY_HAND, STATES
+        """The trials stopped by stop rules, by hand or by callbacks, by reason, most first."""
+        from rltune.study.reasons import BY_CALLBACK, BY_HAND, STATES
 
         rows = self.trials[self.trials["state"] == "PRUNED"]
         rows = rows.assign(reason=rows["reason"].astype(str).str.split(":").str[0])
-        return _by_reason(rows[rows["reason"].isin([*STATES, BY_HAND])])
+        return _by_reason(rows[rows["reason"].isin([*STATES, BY_HAND, BY_CALLBACK])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as plain JSON; a score that is not finite becomes null."""

@@ -22,7 +22,7 @@ from rltune.common.version import __version__
 COMMANDS = (
     "run", "plan", "train", "play", "record", "demonstrations", "show", "report", "compare",
     "dashboard", "importances", "export", "replay", "env", "space", "jobs", "fetch", "stop",
-    "doctor", "import_trainer", "import_search", "hub",
+    "doctor", "plugins", "import_trainer", "import_search", "hub",
 )  # fmt: skip
 TRACEBACK = "--traceback"
 # They only read a run directory, which may be damaged, or come from a stranger.

@@ -10,7 +10,8 @@ from rltune.agents.errors import UserError
 from rltune.cli.flags import reject_extra
 from rltune.cli.output import print_or_write
 from rltune.common.formats import listed
-from rltune.exporting.registry import EXPORTERS, POLICIES
+from rltune.exporting.base import PolicyExporter
+from rltune.exporting.registry import EXPORTERS, POLICIES, exporter
 
 EXPORT_HELP = """\
 Print the winner of a search, or a training's configuration, as something that others can use; or
@@ -40,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         "--to",
         default="rltune",
         metavar="FORMAT",
-        help=f"{listed(list(EXPORTERS))}; default: rltune",
+        help=f"{listed(list(EXPORTERS))}, or a plug-in's; default: rltune",
     )
     parser.add_argument(
         "--best",
@@ -73,7 +74,7 @@ def _formats() -> list[str]:
 def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     """Export."""
     reject_extra(args, extra)
-    if args.to in POLICIES:
+    if isinstance(exporter(args.to), PolicyExporter):
         from rltune.exporting.policies import export_policy
 
         which = {name: getattr(args, name) for name in ("best", "trial", "env", "own_code")}

@@ -57,6 +57,19 @@ def given(args: argparse.Namespace, options: Mapping[str, Option]) -> dict[str, 
     return {name: value for name, value in values.items() if value is not None}
 
 
+def add_callbacks(group: Group) -> None:
+    """Add the flag for code of the user's own that is called on the way."""
+    group.add_argument(
+        "--callback",
+        dest="callbacks",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="rltune.Callback of your own that is told what happens; may be repeated "
+        "(docs/callbacks.md)",
+    )
+
+
 def add_files(group: Group, study: bool = False) -> None:
     """Add what a search and a training have beside their options; ``study``: names of a search."""
     names = ("--name", "--study-name") if study else ("--name",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import RUN, parse_flags, reject_extra
-from rltune.cli.option_flags import add_files, add_flag, add_groups, given
+from rltune.cli.option_flags import add_callbacks, add_files, add_flag, add_groups, given
 from rltune.common.formats import listed
 from rltune.common.options import options_of, parse_duration, parse_steps, resumed
 from rltune.runs.run_options import AGENT, EVALUATION
@@ -37,6 +37,7 @@ OF_KIND = {
     "search": resumed(SEARCH_OPTIONS),
     "train": resumed({**options_of(TrainOptions), **CONTROLS}),
 }
+OTHERS = "or a plug-in's, or module:Class (docs/plugins.md)"
 RUN_HELP = """\
 Search for the best configuration of an agent on an environment.
 
@@ -69,6 +70,7 @@ def add_parser(subparsers: Any) -> None:
     run.add_argument(
         "--dry-run", action="store_true", help="print the resolved plan without running it"
     )
+    add_callbacks(run)
     _add_resume(subparsers)
 
 
@@ -122,9 +124,9 @@ def _named() -> dict[str, Option]:
     stops = f"algorithm that stops trials early: {listed(list(EARLY_STOPPING))}"
     populations = listed(list(POPULATIONS))
     return {
-        "sampler": replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}"),
+        "sampler": replace(sampler, help=f"{sampler.help}: {', '.join(SAMPLERS)}; {OTHERS}"),
         "scheduler": replace(
-            scheduler, help=f"{stops}; or that trains a population: {populations}"
+            scheduler, help=f"{stops}; or that trains a population: {populations}; {OTHERS}"
         ),
     }
 
@@ -142,6 +144,7 @@ def _add_resume(subparsers: Any) -> None:
         group = resume.add_argument_group("of a search" if kind == "search" else "of a training")
         for option in options.values():
             add_flag(group, option, option.described(resumed=True))
+    add_callbacks(resume)
     _add_output(resume)
 
 
@@ -214,7 +217,8 @@ def _run_agents(args: argparse.Namespace, agents: str, extra: Sequence[str]) -> 
     env = options.pop("env")
     search = AgentSearch(
         agents, env, trial_time=args.trial_time, name=args.name,
-        screen="plain" if args.plain else "auto", ray_output=args.ray_output, **options,
+        screen="plain" if args.plain else "auto", ray_output=args.ray_output,
+        callbacks=args.callbacks, **options,
     )  # fmt: skip
     search.started = args.started
     for line in search.spec.plan():
@@ -259,6 +263,7 @@ def make_search(args: argparse.Namespace, extra: Sequence[str]) -> Search:
         name=args.name,
         screen="plain" if args.plain else "auto",
         ray_output=args.ray_output,
+        callbacks=getattr(args, "callbacks", ()),  # `rltune plan` has none
         **options,
     )
     search.workers = worker
@@ -321,12 +326,13 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     if run.kind == "train":
         from rltune.training.train import resume as resume_training
 
-        return resume_training(args.run, plain=args.plain, **changes)
+        return resume_training(args.run, plain=args.plain, callbacks=args.callbacks, **changes)
     from rltune.search.search import resume
 
     screen = "plain" if args.plain else "auto"
     with _ahead(args, changes.get("address", run.spec.get("address"))):
-        return _report(resume(args.run, screen=screen, ray_output=args.ray_output, **changes))
+        output = {"screen": screen, "ray_output": args.ray_output, "callbacks": args.callbacks}
+        return _report(resume(args.run, **output, **changes))
 
 
 def _resume_agents(args: argparse.Namespace, run: RunDir) -> int:
@@ -342,7 +348,13 @@ def _resume_agents(args: argparse.Namespace, run: RunDir) -> int:
     screen = "plain" if args.plain else "auto"
     with _ahead(args, None):
         return _report_agents(
-            resume(run.path, time_limit=time_limit, screen=screen, ray_output=args.ray_output)
+            resume(
+                run.path,
+                time_limit=time_limit,
+                screen=screen,
+                ray_output=args.ray_output,
+                callbacks=args.callbacks,
+            )
         )
 
 

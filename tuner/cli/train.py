@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltune.agents.errors import UserError, unknown
 from rltune.agents.registry import HELP as AGENTS
 from rltune.cli.flags import parse_flags
-from rltune.cli.option_flags import add_files, add_groups, given
+from rltune.cli.option_flags import add_callbacks, add_files, add_groups, given
 from rltune.common.options import options_of
 from rltune.runs.run_options import AGENT
 from rltune.runs.tracking_options import FILES
@@ -85,6 +85,7 @@ def add_parser(subparsers: Any) -> None:
         "file or as the text itself",
     )
     add_files(groups[FILES])
+    add_callbacks(groups[FILES])
     output = train.add_argument_group("output")
     output.add_argument(
         "--plain", action="store_true", help="print plain lines instead of a progress bar"
@@ -111,7 +112,9 @@ def main(args: argparse.Namespace, extra: Sequence[str]) -> int:
         **given(args, TRAIN_OPTIONS),
     )
     storage = args.storage_path or STORAGE
-    result = train(spec, name=args.name, storage_path=storage, plain=args.plain)
+    result = train(
+        spec, name=args.name, storage_path=storage, plain=args.plain, callbacks=args.callbacks
+    )
     print_result(result)
     return result.exit_code
 

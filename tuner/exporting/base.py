@@ -43,7 +43,8 @@ SCHEDULE = Feature("its hyperparameters change as it trains", lambda spec: bool(
 class Exporter:
     """A format of `rltune export`: a `TextExporter` or a `PolicyExporter`.
 
-    A new one is a module with a function, and an entry in `registry.py`.
+    A new one is a module with a function, and an entry in `registry.py`, or in a plug-in's group
+    ``rltune.exporters``.
 
     Attributes:
         name: as in ``--to NAME``
@@ -99,9 +100,11 @@ class PolicyExporter(Exporter):
 
     Attributes:
         packages: that it needs, and ``rltune[onnx]`` brings
+        is_read_back: whether `rltune.load` reads the file, and its actions are compared
     """
 
     packages: tuple[str, ...] = ()
+    is_read_back: bool = True
 
     def write(self, found: ExportablePolicy, path: Path) -> None:
         """Write the file.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from typing import cast
 
-from rltune.agents.errors import UserError, unknown
+from rltune.agents.errors import UserError
 from rltune.common.formats import listed
+from rltune.exporting.base import TextExporter
 from rltune.exporting.exportable import exportable
-from rltune.exporting.registry import EXPORTERS, POLICIES, TEXTS
+from rltune.exporting.registry import TEXTS, exporter
 from rltune.runs.directory import RunDir
 from rltune.runs.reader import RunReader
 
@@ -27,8 +28,8 @@ def export(
 
     Args:
         run: the run directory, its name, or latest
-        to: "rltune", "yaml", "json", "zoo", "sb3", "cleanrl" or "rllib"; of trained policies there
-            is `rltune.export_policy`
+        to: "rltune", "yaml", "json", "zoo", "sb3", "cleanrl", "rllib", or a plug-in's; of trained
+            policies there is `rltune.export_policy`
         trial: of a search; None: the winner
         own_code: whether an environment of the user's own may be imported, which the formats of
             others need; a run directory may come from anywhere
@@ -36,17 +37,15 @@ def export(
     Raises:
         UserError: nothing to export yet, no such trial or format, or no equal for what it uses.
     """
-    if to in POLICIES:
+    form = exporter(to)
+    if not isinstance(form, TextExporter):
         raise UserError(f"{to} is a file of a trained policy; rltune.export_policy writes it.")
-    if to not in EXPORTERS:
-        raise unknown("format", to, EXPORTERS, "--to")
-    exporter = TEXTS[to]
     path = getattr(run, "path", run)
     found = exportable(RunDir.open(cast("str | os.PathLike[str]", path)), trial)
-    exporter.check(found.spec, listed([name for name, e in TEXTS.items() if not e.cannot]))
-    if exporter.makes_env and ":" in found.spec.env and not own_code:
+    form.check(found.spec, listed([name for name, e in TEXTS.items() if not e.cannot]))
+    if form.makes_env and ":" in found.spec.env and not own_code:
         raise UserError(
             f"--to {to} has to make the environment {found.spec.env!r}, and what only reads a "
             "run imports no code that it names; --own-code allows it."
         )
-    return exporter.render(found)
+    return form.render(found)

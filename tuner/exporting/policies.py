@@ -18,8 +18,9 @@ from rltune.backends.checkpoints import find_checkpoint, load_agent, place_of
 from rltune.backends.exported import files
 from rltune.backends.names import OTHERS
 from rltune.backends.registry import backend_of
+from rltune.exporting.base import PolicyExporter
 from rltune.exporting.exportable_policy import ExportablePolicy
-from rltune.exporting.registry import POLICIES
+from rltune.exporting.registry import POLICIES, exporter
 
 if TYPE_CHECKING:
     from rltune.agents.loop.agent import Agent
@@ -35,17 +36,18 @@ class PolicyFile:
     Attributes:
         path: the file
         agent, env: whose it is
-        agreement: with the agent's own actions
+        agreement: with the agent's own actions; None of a format that rltune can't read back
     """
 
     path: Path
     agent: str
     env: str
-    agreement: Agreement
+    agreement: Agreement | None
 
     def __str__(self) -> str:
         size = self.path.stat().st_size / 1024
-        return f"{self.path}: {self.agent} on {self.env}, {size:,.0f} KiB\n  {self.agreement}"
+        checked = self.agreement or "its actions have not been compared with the agent's"
+        return f"{self.path}: {self.agent} on {self.env}, {size:,.0f} KiB\n  {checked}"
 
 
 def export_policy(
@@ -72,18 +74,20 @@ def export_policy(
         UserError: no checkpoint, no such format, an agent that can't be exported, or a file that
             does not act as the agent does: it is not kept.
     """
-    if to not in POLICIES:
+    form = exporter(to)
+    if not isinstance(form, PolicyExporter):
         raise unknown("format", to, POLICIES, "--to")
     from rltune.exporting.agreement import Observations, agreement
 
-    exporter = POLICIES[to]
     path = find_checkpoint(place_of(run), best=best, trial=trial)
     agent = _loaded(path, to, env, own_code)
-    target = Path(output if output is not None else _name(run, path) + exporter.suffix)
+    target = Path(output if output is not None else _name(run, path) + form.suffix)
     try:
         found = ExportablePolicy(agent)
         with file_of_user(target, "-o") as written:
-            exporter.write(found, written)
+            form.write(found, written)
+            if not form.is_read_back:
+                return PolicyFile(target, agent.algorithm_spec, agent.env, None)
             other: Any = load_agent(written, device="cpu")
             try:
                 agreed = agreement(agent, other, Observations.of(agent))

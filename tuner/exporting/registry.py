@@ -1,7 +1,9 @@
-"""The registry of export formats."""
+"""The registry of export formats: ours by name, and those of plug-ins when they are asked for."""
 
 from __future__ import annotations
 
+from rltune.agents.errors import UserError
+from rltune.agents.plugins import PluginGroup
 from rltune.exporting.base import Exporter, PolicyExporter, TextExporter
 
 EXPORTERS: dict[str, Exporter] = {
@@ -78,3 +80,23 @@ EXPORTERS: dict[str, Exporter] = {
 }
 TEXTS = {name: e for name, e in EXPORTERS.items() if isinstance(e, TextExporter)}
 POLICIES = {name: e for name, e in EXPORTERS.items() if isinstance(e, PolicyExporter)}
+PLUGINS = PluginGroup("exporters", "format", EXPORTERS)
+
+
+def exporter(name: str) -> Exporter:
+    """Return a format: ours, or that of a plug-in.
+
+    Raises:
+        UserError: there is none of this name, or it can't be imported, or it is none.
+    """
+    if name in EXPORTERS:
+        return EXPORTERS[name]
+    if ":" in name:
+        raise UserError(f"--to {name}: a format is named by a plug-in; `rltune plugins` lists them")
+    found = PLUGINS.load(name)
+    if not isinstance(found, (TextExporter, PolicyExporter)) or found.name != name:
+        raise UserError(
+            f"format {name!r} is no TextExporter or PolicyExporter (rltune.exporting.base) with "
+            f"the name {name!r}"
+        )
+    return found

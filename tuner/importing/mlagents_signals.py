@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rltune.agents.reward_signals import EXTRINSIC, SIGNALS
+from rltune.agents.reward_signals import EXTRINSIC, OURS
 from rltune.importing.settings import Reader, Translation
 
 NO_DEMO = (
@@ -23,10 +23,10 @@ def signals(reader: Reader, found: Translation, demonstrations: str) -> None:
     for name, about in given.items():
         if not isinstance(about, Mapping):
             raise reader.error("reward_signals", f"{name} needs settings by name")
-        if name in SIGNALS:
+        if name in OURS:
             _signal(reader, found, str(name), about, demonstrations)
         elif name != EXTRINSIC:
-            found.notes.append(f"reward_signals.{name}: rltune has {', '.join(SIGNALS)}")
+            found.notes.append(f"reward_signals.{name}: rltune has {', '.join(OURS)}")
     own = reader.within(given.get(EXTRINSIC) or {}, {"strength": 1.0, "gamma": 0.99})
     strength = own.number("strength")
     found.config["gamma"] = reader.number("gamma") if reader.has("gamma") else own.number("gamma")
@@ -64,7 +64,7 @@ def _signal(
 def _updates(reader: Reader, found: Translation) -> None:
     """Translate how many minibatches the signals learn from behind an update of the policy."""
     config, size = found.config, found.config["batch_size"]
-    if not any(f"{name}_strength" in config for name in SIGNALS):
+    if not any(f"{name}_strength" in config for name in OURS):
         for key in ("reward_signal_num_update", "reward_signal_steps_per_update"):
             reader.value(key)
         return

@@ -13,7 +13,8 @@ FILES = "files and tracking"  # heading on the help page
 class Tracking:
     """The trackers of a search or a training.
 
-    A tracker's folder in the run directory bears the name of its option.
+    A tracker's folder in the run directory bears the name of its option; those of plug-ins have
+    one each in ``tracker``.
     """
 
     wandb: str = option(
@@ -48,6 +49,14 @@ class Tracking:
         metavar="URI",
         help="log to MLflow at this tracking URI; without one, to MLFLOW_TRACKING_URI, or else to "
         "mlflow.db beside the runs",
+    )
+
+    tracker: list[str] = option(
+        [],
+        group=FILES,
+        metavar="NAME[=SETTING]",
+        help="tracker of a plug-in, with what it is told, such as an address; may be repeated "
+        "(docs/plugins.md)",
     )
 
     def __post_init__(self) -> None:

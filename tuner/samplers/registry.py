@@ -1,4 +1,7 @@
-"""The registry of samplers: by the name that `--sampler` takes, imported when they are used."""
+"""The registry of samplers: by the name that `--sampler` takes, imported when they are used.
+
+Beside ours there are those of plug-ins, and any class of Optuna's kind as ``module:Class``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.errors import unknown
+from rltune.agents.plugins import PluginGroup
 
 if TYPE_CHECKING:
     from rltune.samplers.base import Sampler
@@ -24,12 +27,19 @@ SAMPLERS = {
     "random": "rltune.samplers.random_search:Random",
     "grid": "rltune.samplers.grid:Grid",
 }
+PLUGINS = PluginGroup("samplers", "sampler", SAMPLERS)
 
 
 def sampler_class(name: str) -> type[Sampler]:
-    """Return the sampler's class; UserError: there is none of this name."""
+    """Return the class of a sampler: ours, a plug-in's, or ``module:Class``.
+
+    Raises:
+        UserError: there is none of this name, or it can't be imported, or it is no sampler.
+    """
     if name not in SAMPLERS:
-        raise unknown("sampler", name, SAMPLERS)
+        from rltune.samplers.foreign import as_sampler
+
+        return as_sampler(name, PLUGINS.load(name))
     module, _, attribute = SAMPLERS[name].partition(":")
     found: type[Sampler] = getattr(importlib.import_module(module), attribute)
     return found

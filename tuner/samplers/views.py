@@ -6,7 +6,8 @@ Optuna's own view would hide or distort:
   ignore failed trials and go back there.
 - To the samplers that know complete trials only (gp, cmaes, nsgaii, nsgaiii), a trial that was
   stopped early is a complete one, not better than the worst that ran its whole budget (of several
-  objectives: in none of them). One that was stopped by hand is none: it was not found to be poor.
+  objectives: in none of them). One that was stopped by hand, or by a callback, is none: it was not
+  found to be poor.
 
 With several objectives, `minimize` has a value for each.
 """
@@ -22,7 +23,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rltune.stats.pareto import ranks
-from rltune.study.reasons import BLAMED, BY_HAND, kind
+from rltune.study.reasons import BLAMED, BY_CALLBACK, BY_HAND, kind
 from rltune.study.records import merit
 
 MAX_TPE_TRIALS = 500  # the best and the latest ones: more take longer and teach little
@@ -137,7 +138,8 @@ def for_complete(
         joint: names of the parameters that it draws together; trials without them are left out
         minimize: whether lower values are better
     """
-    trials = [t for t in trials if set(joint) <= t.params.keys() and kind_of(t) != BY_HAND]
+    unjudged = (BY_HAND, BY_CALLBACK)
+    trials = [t for t in trials if set(joint) <= t.params.keys() and kind_of(t) not in unjudged]
 
     def worst(rows: Iterable[list[float]], default: Sequence[float]) -> Sequence[float]:
         columns = list(zip(*rows, strict=True))

@@ -1,12 +1,17 @@
-"""The registry of schedulers: by the name that `--scheduler` takes, imported when they are used."""
+"""The registry of schedulers: by the name that `--scheduler` takes, imported when they are used.
+
+Beside ours there are those of plug-ins, and the user's own as ``module:Class``.
+"""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rltune.agents.errors import unknown
+from rltune.agents.errors import UserError
+from rltune.agents.plugins import PluginGroup
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import FurtherObjectives
@@ -24,19 +29,41 @@ POPULATIONS = {
     "pbt": "rltune.schedulers.pbt:PBT",
     "pb2": "rltune.schedulers.pb2:PB2",
 }
+PLUGINS = PluginGroup("schedulers", "scheduler", (*EARLY_STOPPING, *POPULATIONS))
 
 
 def scheduler_names() -> list[str]:
-    """Return the names of all schedulers."""
+    """Return the names of all schedulers of ours."""
     return [*EARLY_STOPPING, *POPULATIONS]
 
 
 def scheduler_class(name: str) -> type[Scheduler]:
-    """Return the class of a scheduler; UserError: there is none of that name."""
+    """Return the class of a scheduler: ours, a plug-in's, or ``module:Class``.
+
+    Raises:
+        UserError: there is none of this name, or it can't be imported, or it is no scheduler that
+            stops trials early.
+    """
     if name not in scheduler_names():
-        raise unknown("scheduler", name, scheduler_names())
+        return _checked(name, PLUGINS.load(name))
     module, _, attribute = {**EARLY_STOPPING, **POPULATIONS}[name].partition(":")
     found: type[Scheduler] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _checked(name: str, found: object) -> type[Scheduler]:
+    from rltune.schedulers.base import Scheduler
+
+    if not isinstance(found, type) or not issubclass(found, Scheduler):
+        raise UserError(f"scheduler {name!r} is not a subclass of rltune.schedulers.base.Scheduler")
+    missing = sorted(found.__abstractmethods__) if inspect.isabstract(found) else []
+    missing += [] if hasattr(found, "name") else ["name"]
+    if missing:
+        raise UserError(f"scheduler {name!r} lacks {', '.join(missing)}")
+    if any(issubclass(found, scheduler_class(population)) for population in POPULATIONS):
+        raise UserError(
+            f"scheduler {name!r} trains a population, which {' and '.join(POPULATIONS)} alone can"
+        )
     return found
 
 

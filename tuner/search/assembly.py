@@ -22,11 +22,13 @@ from rltune.search.request import full_config
 
 if TYPE_CHECKING:
     from rltune.cluster.nodes import Nodes
+    from rltune.common.callbacks import Callback
     from rltune.execution.workers import Workers
     from rltune.objectives.goals import FurtherObjectives
     from rltune.schedulers.base import Scheduler
     from rltune.screen.view import SearchView
     from rltune.search.driver import Driver
+    from rltune.search.events import SearchEvents
     from rltune.search.parts import SearchParts
     from rltune.search.recording import Recorder
     from rltune.space.space import Space
@@ -102,6 +104,7 @@ def drive(
     screen: str,
     ray_output: bool,
     place: Place,
+    callbacks: Sequence[Callback] = (),
 ) -> SearchResult:
     """Run or continue the search of a run directory.
 
@@ -114,6 +117,7 @@ def drive(
         started: Unix seconds
         screen, ray_output: as of `Search`
         place: where its jobs run, which `joined` has given
+        callbacks: that are told what happens
     """
     from rltune.answer.conclude import conclude
     from rltune.runs.history import HistoryWriter
@@ -136,8 +140,9 @@ def drive(
             outlasting.callback(tracker.close)
             goals = spec.further_objectives().goals
             recorder = Recorder(run, spec.env, study, goals, history, tracker, view)
+            events = _events(run, spec, study, view, callbacks, outlasting)
             with _advising(run):
-                parts = _make_parts(run, spec, config_class, space, study, recorder)
+                parts = _make_parts(run, spec, config_class, space, study, recorder, events)
                 driver = _run(parts, first, screen, ray_output, place, tick)
                 if not driver.stop_requested:
                     defaults, refused = full_config(config_class, {}), driver.prices.refused
@@ -148,7 +153,33 @@ def drive(
 
                 page = report_quietly(run.path)
             tracker.search_finished(found)
+            events.answered(found)
     return SearchResult(Run(run), driver.stop_requested, page)
+
+
+def _events(
+    run: RunDir,
+    spec: SearchSpec,
+    study: SearchStudy,
+    view: SearchView,
+    callbacks: Sequence[Callback],
+    outlasting: contextlib.ExitStack,
+) -> SearchEvents:
+    """Return what tells the callbacks, now that the search begins and when it has ended."""
+    from rltune.common.callbacks import Callbacks, RunInfo
+    from rltune.search.events import SearchEvents
+
+    def say(text: str) -> None:
+        view.message(text)
+        if view.phase == "done":  # there is no screen any more
+            print(text, file=sys.stderr, flush=True)
+
+    events = SearchEvents(Callbacks(callbacks, run.path, say), study.incumbent())
+    begun = any(trial.state != "WAITING" for trial in study.trials())
+    about = RunInfo(run.name, run.path, spec.to_dict(), resumed=begun)
+    outlasting.callback(events.search_ended, about)
+    events.search_started(about)
+    return events
 
 
 def _open_study(
@@ -194,6 +225,7 @@ def _make_parts(
     space: Space,
     study: SearchStudy,
     recorder: Recorder,
+    events: SearchEvents,
 ) -> SearchParts:
     """Make the parts of a search, and restore what they knew of its trials before a resume."""
     from rltune.analysis.replay_scheduler import training_returns
@@ -225,6 +257,7 @@ def _make_parts(
         resource=resource,
         recorder=recorder,
         health=health,
+        events=events,
     )
 
 

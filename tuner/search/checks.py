@@ -58,7 +58,9 @@ def check(
     from rltune.samplers.proposer import Proposer
     from rltune.schedulers.registry import rungs_of, scheduler_class
     from rltune.study.records import is_reference
+    from rltune.tracking.registry import check_trackers
 
+    check_trackers(spec)
     here = not is_elsewhere(spec.address)
     drawn = space.resolve(space.sample(np.random.default_rng(spec.seed)))
     default = defaults_among(starts).config

@@ -22,6 +22,7 @@ from rltune.search.judging import Judge
 from rltune.search.liveness import Liveness
 from rltune.search.retesting import Retesting
 from rltune.search.tasks import CUTOFFS, Tasks, kept_cutoffs
+from rltune.study.reasons import by_callback
 from rltune.study.reasons import reason as by_hand
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ class Driver:
         """Return the next job, or None when there is nothing to start right now."""
         if len(self.running.jobs) >= self.parts.progress.slots:
             return None
-        job = self._next_of_search()
-        if job is None and self.ending.tournament_may_run():
-            job = self._next_test()
+        job = self._next()
+        while job is not None and not self._may_begin(job):
+            job = self._next()
         if job is None:
             return None
         self.running.start(job)
@@ -95,6 +96,26 @@ class Driver:
             return
         if all(job.silence is not None for job in jobs.values()):  # every worker has begun
             study.ask_ahead()
+
+    def _next(self) -> RunningJob | None:
+        job = self._next_of_search()
+        if job is None and self.ending.tournament_may_run():
+            job = self._next_test()
+        return job
+
+    def _may_begin(self, job: RunningJob) -> bool:
+        """Tell the callbacks of a trial; return False where one ends it before it begins."""
+        if job.is_test:
+            return True
+        trial = self.running.trials[job.number]
+        if not self.parts.events.trial_begins(trial):
+            return True
+        self._end_by_callback(trial)
+        return False
+
+    def _end_by_callback(self, trial: RunningTrial) -> None:
+        steps = max((run.env_steps for run in trial.seeds.runs.values()), default=0)
+        self.judge.end(trial, "PRUNED", by_callback(steps))
 
     def _next_of_search(self) -> RunningJob | None:
         training = self._next_training()
@@ -194,14 +215,20 @@ class Driver:
             self.running.worker_knows(job)
             return True
         self.liveness.reported(running)
-        self.parts.recorder.write(running, result)
+        row = self.parts.recorder.write(running, result)
+        stop = False
         if not running.is_test:
+            if row is not None:
+                stop = self.parts.events.reported(self.running.trials[running.number], row)
             config = running.task["config"]
             self.prices.observe(running.number, config, running.seconds, running.env_steps)
             self.ending.warn_of_too_short_a_limit()
         self.parts.recorder.show(running, result.objective)
         judge = self.retesting.judge if running.is_test else self.judge.judge
         ends = judge(running, result)
+        if stop and (trial := self.running.trials.get(running.number)):
+            self._end_by_callback(trial)
+            ends = True
         if ends:
             self.running.worker_knows(job)
         return ends

@@ -52,9 +52,8 @@ class Ending:
 
     def more_trials(self) -> bool:
         """Whether the study is to be asked for further trials, if there is time."""
-        return not self._space_exhausted and (
-            self.spec.trials is None or self._asked < self.spec.trials
-        )
+        exhausted = self._space_exhausted or self.parts.events.search_is_over
+        return not exhausted and (self.spec.trials is None or self._asked < self.spec.trials)
 
     def search_goes_on(self) -> bool:
         """Whether more trainings of the search are to be started, now or later."""

@@ -179,7 +179,8 @@ class Judge:
         parts.study.tell(trial.number, state, value, reason, attrs, point, trial.others)
         self.running.end_trial(trial.number)
         parts.recorder.trial_ended(trial.number, state, reason, value, runs)
-        parts.recorder.show_incumbent()
+        parts.events.trial_ended(trial, state, value, reason)
+        parts.events.incumbent_is(parts.recorder.show_incumbent())
         parts.view.set_rungs(parts.scheduler.table())
         self.retesting.trial_ended()
 
@@ -193,6 +194,7 @@ class Judge:
                 self.end(trial, "PRUNED", reason)
             else:  # it did not go on: what was known stays
                 self.parts.study.tell(trial.number, "PRUNED", None, reason)
+                self.parts.events.trial_ended(trial, "PRUNED", None, reason)
 
 
 def _attributes(trial: RunningTrial, runs: dict[int, SeedRun]) -> dict[str, Any]:

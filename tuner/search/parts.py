@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from rltune.search.events import SearchEvents
 
 if TYPE_CHECKING:
     from rltune.objectives.goals import FurtherObjectives
@@ -33,6 +35,7 @@ class SearchParts:
         resource: the resource by which the scheduler compares trials
         recorder: writes down what happens
         health: the stop rules; None: there are none
+        events: tells the callbacks
     """
 
     spec: SearchSpec
@@ -44,6 +47,7 @@ class SearchParts:
     resource: Resource
     recorder: Recorder
     health: Health | None = None
+    events: SearchEvents = field(default_factory=SearchEvents)
 
     @property
     def view(self) -> SearchView:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rltune.runs.history import HistoryWriter
     from rltune.screen.view import SearchView
     from rltune.search.jobs import RunningJob
+    from rltune.study.records import TrialRecord
     from rltune.study.study import SearchStudy
     from rltune.tracking import Tracker
 
@@ -72,8 +73,12 @@ class Recorder:
         about = {"trial": job.number, "origin": job.origin, "hash": config_hash(config)}
         self.tracker.trial_started(about, config, job.seed, task["role"])
 
-    def write(self, job: RunningJob, result: Result) -> None:
-        """Make the result durable before anything is concluded from it."""
+    def write(self, job: RunningJob, result: Result) -> dict[str, Any] | None:
+        """Make the result durable before anything is concluded from it.
+
+        Returns:
+            the row of the history; None: it was there before a resume
+        """
         key = (job.number, job.seed)
         last = self.history.last_iteration(*key)
         written = result.restored and result.iteration <= last
@@ -99,6 +104,7 @@ class Recorder:
                 self.view.message(f"{job.name}: {note}")
         job.env_steps = row["env_steps"]
         job.seconds = row["time"]
+        return None if written else {**about, **row}
 
     def show(self, job: RunningJob, objective: float | None) -> None:
         """Show how far a job is, and its latest objective where it was evaluated."""
@@ -124,11 +130,12 @@ class Recorder:
         summary = _summary(state, reason, value, job.seconds, job.env_steps)
         self.tracker.trial_finished(job.number, summary, job.seed, "test")
 
-    def show_incumbent(self) -> None:
-        """Show the best trial so far."""
+    def show_incumbent(self) -> TrialRecord | None:
+        """Show the best trial so far, and return it."""
         incumbent = self.study.incumbent()
         if incumbent is not None and incumbent.value is not None:
             self.view.set_incumbent(incumbent.number, incumbent.value, incumbent.config)
+        return incumbent
 
     def tidy(self) -> None:
         """Write what can wait: the table of trials, and the history's rows as parquet."""

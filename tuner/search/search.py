@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltune.agents.errors import UserError
 from rltune.backends.names import IMPORTED, spec_of
+from rltune.common.callbacks import Given, resolved
 from rltune.common.formats import plural
 from rltune.common.options import keywords, options_of, resumed
 from rltune.common.reading import reading
@@ -82,6 +83,8 @@ class Search:
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there.
         screen: "live", "plain" lines, "none", or "auto" (live in a terminal).
         ray_output: print what Ray itself prints.
+        callbacks: that are told what happens: objects or classes, or "module:Class"; see
+            `rltune.Callback`.
 
     Attributes:
         spec: the resolved specification
@@ -111,6 +114,7 @@ class Search:
         storage_path: str | os.PathLike[str] = STORAGE,
         screen: str = "auto",
         ray_output: bool = False,
+        callbacks: Given = (),
         **options: Any,
     ) -> None:
         """Resolve and check the request; a parameter above takes more types than its flag."""
@@ -121,6 +125,7 @@ class Search:
         self.workers: Workers | None = None  # that were asked for ahead
         self.screen = screen
         self.ray_output = ray_output
+        self.callbacks = resolved(callbacks)
         options = keywords(options, OPTIONS)
         agent = asked_agent(agent, train, space)
         self.config_class = config_class_of(agent, space, dimensions or {})
@@ -187,6 +192,7 @@ class Search:
                 self.screen,
                 self.ray_output,
                 place,
+                self.callbacks,
             )
 
 
@@ -196,6 +202,7 @@ def resume(
     *,
     screen: str = "auto",
     ray_output: bool = False,
+    callbacks: Given = (),
     **changes: Any,
 ) -> SearchResult:
     """Go on with a search that was stopped or killed.
@@ -204,6 +211,7 @@ def resume(
         path: the run directory, its name or "latest"; from a storage URI, it is fetched first
         screen: as of `Search`
         ray_output: print what Ray itself prints
+        callbacks: as of `Search`; a run directory does not keep them
         changes: the options below from now on; None: as it was
 
     Raises:
@@ -212,7 +220,7 @@ def resume(
     from rltune.backends.registry import config_class_in
     from rltune.schedulers.registry import is_population
 
-    started = time.time()
+    started, told = time.time(), resolved(callbacks)
     asked = keywords(changes, resumed(OPTIONS))
     changes = {name: value for name, value in asked.items() if value is not None}
     run = RunDir.open(fetched(path))
@@ -238,7 +246,7 @@ def resume(
         started += waited
         run.resumed(changes)
         first = starts(space, spec.env, found)
-        return drive(run, spec, found, space, first, started, screen, ray_output, place)
+        return drive(run, spec, found, space, first, started, screen, ray_output, place, told)
 
 
 def _check_test_seeds(run: RunDir, planned: int, wanted: int | None) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.errors import UserError
+from rltune.common.callbacks import Given, resolved
 from rltune.results import Run, SearchResult
 from rltune.runs.directory import AGENTS, STORAGE, RunDir, default_name, run_path
 from rltune.runs.search_options import DEFAULT_TRIALS
@@ -63,7 +64,8 @@ class AgentSearch:
             ``time_limit``
         time_limit: seconds for everything
         name, storage_path: of the run directory
-        screen, ray_output: as of `rltune.Search`
+        screen, ray_output, callbacks: as of `rltune.Search`; each agent's part of a round is a
+            search to callbacks
         options: further ones of `rltune.Search`, the same for all agents
 
     Attributes:
@@ -87,11 +89,12 @@ class AgentSearch:
         storage_path: str | os.PathLike[str] = STORAGE,
         screen: str = "auto",
         ray_output: bool = False,
+        callbacks: Given = (),
         **options: Any,
     ) -> None:
         """Find the agents that can act there, and their budgets."""
         self.started = time.time()
-        self.screen, self.ray_output = screen, ray_output
+        self.output = Output(screen, ray_output, resolved(callbacks))
         check_options(env, options, storage_path)
         if budget is not None and trial_time is not None:
             raise UserError("--budget and --trial-time say the same; keep one of them.")
@@ -115,14 +118,13 @@ class AgentSearch:
             time_limit=time_limit,
             options={"wandb_group": path.name, **options},
         )
-        output = Output(screen, ray_output)
         for agent in found.agents:  # mistakes in the options are found before a file is there
-            request(self.spec, self.path, agent, Part(trials=1), output)
+            request(self.spec, self.path, agent, Part(trials=1), self.output)
 
     def run(self) -> AgentSearchResult:
         """Run all rounds, or until Ctrl-C, and return what they found."""
         run = RunDir.create(self.path, self.spec.to_dict(), kind=AGENTS)
-        return _drive(run, self.spec, self.started, Output(self.screen, self.ray_output))
+        return _drive(run, self.spec, self.started, self.output)
 
 
 def resume(
@@ -131,13 +133,14 @@ def resume(
     time_limit: float | None = None,
     screen: str = "auto",
     ray_output: bool = False,
+    callbacks: Given = (),
 ) -> AgentSearchResult:
     """Go on with a search over several agents that was stopped or killed.
 
     Args:
         path: the run directory
         time_limit: seconds from now on; None: as it was
-        screen, ray_output: as of `rltune.Search`
+        screen, ray_output, callbacks: as of `rltune.Search`
 
     Raises:
         UserError: there is no such search, or another process drives it.
@@ -149,7 +152,7 @@ def resume(
     if time_limit is not None:
         spec = replace(spec, time_limit=time_limit)
     run.resumed({} if time_limit is None else {"time_limit": time_limit})
-    return _drive(run, spec, started, Output(screen, ray_output))
+    return _drive(run, spec, started, Output(screen, ray_output, resolved(callbacks)))
 
 
 def _drive(run: RunDir, spec: AgentsSpec, started: float, output: Output) -> AgentSearchResult:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rltune.agents.errors import ClusterError, StorageError, UserError
+from rltune.common.callbacks import Callback
 from rltune.common.formats import plural, score
 from rltune.common.reading import load_yaml, reading
 from rltune.results import Run, SearchResult
@@ -38,10 +39,11 @@ class Part(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a search shows: the ``screen`` and ``ray_output`` of `rltune.Search`."""
+    """What a search shows and tells: such keywords of `rltune.Search`."""
 
     screen: str
     ray_output: bool
+    callbacks: Sequence[Callback] = ()
 
 
 def request(spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output) -> Search:

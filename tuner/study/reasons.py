@@ -21,12 +21,20 @@ BLAMED = ("diverged", "error", "out of memory")
 BY_HAND = "by hand"  # the kind of the reason
 
 
+BY_CALLBACK = "by a callback"  # likewise: the user's code has asked for it
+
+
 TIME_LIMIT = "time limit"  # how the reason begins of a trial that ran out of time
 
 
 def reason(env_steps: int) -> str:
     """Return the reason of a trial that was stopped by hand."""
     return f"{BY_HAND}: stopped {at(env_steps)}"
+
+
+def by_callback(env_steps: int) -> str:
+    """Return the reason of a trial that a callback has ended."""
+    return f"{BY_CALLBACK}: stopped {at(env_steps)}"
 
 
 def at(env_steps: int) -> str:

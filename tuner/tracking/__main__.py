@@ -8,13 +8,14 @@ import signal
 import sys
 from typing import Any, TextIO
 
-from rltune.tracking.registry import TRACKERS
+from rltune.tracking.registry import TRACKERS, plugin_tracker
 from rltune.tracking.session import Session
 
 
 def main() -> None:
     """Read messages from standard input until it ends; write warnings to standard output."""
-    tracker = TRACKERS[sys.argv[1]]
+    name = sys.argv[1]
+    tracker = TRACKERS[name] if name in TRACKERS else plugin_tracker(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)  # the search comes first
     sys.argv = ["rltune"]  # wandb records it, and the driver's may hold a key

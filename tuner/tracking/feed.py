@@ -37,7 +37,7 @@ class Feed:
             warn: gets the few sentences that a user has to see, from another thread
             **opening: the opening message to the tracker's `session.Session`
         """
-        self._kind, self._folder, self._warn = kind, folder, warn
+        self._kind, self._warn = kind, warn
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._dropping = self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -112,7 +112,7 @@ class Feed:
         self.finish()
         if code not in (0, -signal.SIGKILL):
             self._warn(
-                f"{self._kind.name} has failed (see {self._folder.name}/tracking.log); "
+                f"{self._kind.name} has failed (see {self._kind.folder}/tracking.log); "
                 "going on without it."
             )
 
@@ -123,7 +123,7 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _start(name: str, folder: Path) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "tracking.log", "ab", opener=_no_link) as log:
         return subprocess.Popen(
             [sys.executable, "-m", "rltune.tracking", name],

@@ -1,4 +1,4 @@
-"""The registry of trackers: Weights & Biases, TensorBoard and MLflow, by name."""
+"""The registry of trackers: Weights & Biases, TensorBoard and MLflow by name, and plug-ins'."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rltune.agents.errors import UserError, unknown
+from rltune.agents.plugins import PluginGroup
 from rltune.runs.tracking_options import Tracking
 
 if TYPE_CHECKING:
@@ -22,11 +24,12 @@ class TrackerKind:
     entry below. Importing this module imports none of the trackers' libraries.
 
     Attributes:
-        name: of its option, and of its folder in the run directory
+        name: of its option
         session: "module:function" or class, imported in the tracker's process; see `start`
         install: what pip installs when the tracker's library is missing
         opening: returns what the session is told of the options; None: the tracker is not wanted
         afterwards: what to do where the tracker did not finish, behind the sentence that says so
+        within: of the run directory, where its folder is: "" or "tracker/"
     """
 
     name: str
@@ -34,6 +37,12 @@ class TrackerKind:
     install: str
     opening: Callable[[Tracking], dict[str, Any] | None]
     afterwards: str = ""
+    within: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the run directory."""
+        return f"{self.within}{self.name}"
 
     def start(self, message: Mapping[str, Any], warn: Warn) -> Session[Any]:
         """Return the session that an opening message asks for.
@@ -85,3 +94,46 @@ TRACKERS: dict[str, TrackerKind] = {
         ),
     )
 }
+PLUGINS = PluginGroup("trackers", "tracker", TRACKERS)
+
+
+def plugin_tracker(asked: str) -> TrackerKind:
+    """Return the tracker of a plug-in.
+
+    Its session is told the setting in the opening message ("setting").
+
+    Args:
+        asked: as in ``--tracker``: its name, or ``NAME=SETTING``
+
+    Raises:
+        UserError: there is none of this name.
+    """
+    name, _, setting = asked.partition("=")
+    if name not in PLUGINS.usable:
+        raise unknown("tracker", name, PLUGINS.usable, "--tracker")
+    plugin = PLUGINS.usable[name]
+    return TrackerKind(
+        name=name,
+        session=plugin.point.value,
+        install=plugin.package,
+        opening=lambda spec: {"setting": setting},
+        within="tracker/",
+    )
+
+
+def check_trackers(spec: Tracking) -> None:
+    """Raise UserError for a tracker that no plug-in has."""
+    for asked in spec.tracker:
+        plugin_tracker(asked)
+
+
+def tracker_session(name: str) -> Any:
+    """Return what starts the sessions of a plug-in's tracker; only its own process needs it.
+
+    Raises:
+        UserError: it can't be imported, or can't be called.
+    """
+    found = PLUGINS.load(name)
+    if not callable(found):
+        raise UserError(f"tracker {name!r} is no class below rltune.tracking.session.Session")
+    return found

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rltune.agents.errors import UserError
 from rltune.runs.directory import RunDir
 from rltune.runs.tracking_options import Tracking
 from rltune.tracking.feed import Feed
-from rltune.tracking.registry import TRACKERS
+from rltune.tracking.registry import TRACKERS, TrackerKind, plugin_tracker
 
 
 class Tracker:
@@ -22,10 +23,10 @@ class Tracker:
         """Start the trackers; ``warn`` gets the few sentences that a user has to see."""
         about = {"run": run.content, "path": str(run.path)}
         self._feeds: list[Feed] = []
-        for kind in TRACKERS.values():
+        for kind in [*TRACKERS.values(), *_of_plugins(spec, warn)]:
             opening = kind.opening(spec)
             if opening is not None:
-                self._feeds.append(Feed(kind, run.path / kind.name, warn, **about, **opening))
+                self._feeds.append(Feed(kind, run.path / kind.folder, warn, **about, **opening))
 
     def trial_started(
         self, trial: Mapping[str, Any], config: Mapping[str, Any], seed: int, role: str = "tune"
@@ -56,3 +57,14 @@ class Tracker:
     def _put(self, kind: str, **message: Any) -> None:
         for feed in self._feeds:
             feed.put(kind, **message)
+
+
+def _of_plugins(spec: Tracking, warn: Callable[[str], None]) -> list[TrackerKind]:
+    """Return the trackers of plug-ins; of a resumed run, one may not be there any more."""
+    kinds = []
+    for asked in spec.tracker:
+        try:
+            kinds.append(plugin_tracker(asked))
+        except UserError as error:
+            warn(f"{error} Going on without it.")
+    return kinds

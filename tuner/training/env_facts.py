@@ -16,7 +16,7 @@ from rltune.agents.loop.random_agent import RandomAgent
 from rltune.agents.registry import agent_names
 from rltune.agents.spaces import InputParts, Mixed, as_model_input
 from rltune.backends.registry import backend_of, check_fit
-from rltune.backends.single import BACKENDS
+from rltune.backends.single import backends
 from rltune.stats.estimates import iqm
 from rltune.training.presets import presets
 
@@ -63,7 +63,7 @@ def env_facts(env: str, env_kwargs: Mapping[str, Any] | None = None) -> dict[str
 
 
 def _agents() -> list[str]:
-    return [name for backend in BACKENDS for name in backend.agents()]
+    return [name for backend in backends() for name in backend.agents()]
 
 
 def _unfit(agent: str, env: str, env_kwargs: Mapping[str, Any]) -> str:
@@ -143,7 +143,7 @@ def fact_lines(facts: Mapping[str, Any]) -> list[str]:
     lines += [f"  - {note}" for note in facts["notes"]]
     fitting = [name for name, why in facts["agents"].items() if not why]
     lines.append("")
-    for backend in BACKENDS:
+    for backend in backends():
         names = ", ".join(name for name in fitting if backend_of(name) is backend) or "none"
         theirs = f"{backend.name}'s, without building them"
         lines.append(f"{theirs if backend.prefix else 'agents that fit'}: {names}")

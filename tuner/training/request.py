@@ -18,6 +18,7 @@ from rltune.agents.errors import UserError, unknown
 from rltune.agents.reward_signals import spelled_out
 from rltune.backends.checkpoints import place_of
 from rltune.backends.registry import backend_of, config_class
+from rltune.common.callbacks import Given
 from rltune.common.options import options_of
 from rltune.common.signatures import takes_options
 from rltune.planning.evaluations import affordable, longest_episode
@@ -50,6 +51,7 @@ def train(
     name: str | None = None,
     storage_path: str | os.PathLike[str] = STORAGE,
     plain: bool = False,
+    callbacks: Given = (),
     **options: Any,
 ) -> TrainResult:
     """Train one agent, as ``rltune train`` does.
@@ -67,6 +69,8 @@ def train(
         name: name of the run directory below ``storage_path``
         storage_path: a folder; or s3://..., gs://...: then the run is in ./runs, and copied there
         plain: lines instead of a progress bar
+        callbacks: that are told what happens: objects or classes, or "module:Class"; see
+            `rltune.Callback`
 
     Raises:
         UserError: anything is wrong with what was asked for; nothing has been written then.
@@ -98,7 +102,8 @@ def train(
         chosen=values,
         **options,
     )
-    return train_spec(spec, name=name, storage_path=os.fspath(storage_path), plain=plain)
+    storage = os.fspath(storage_path)
+    return train_spec(spec, name=name, storage_path=storage, plain=plain, callbacks=callbacks)
 
 
 def training_spec(

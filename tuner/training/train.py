@@ -6,7 +6,7 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from rltune.backends.registry import (
     make_trainer,
     with_config,
 )
+from rltune.common.callbacks import Callback, Callbacks, Given, RunInfo, resolved
 from rltune.common.files import atomic_write
 from rltune.common.formats import short_path
 from rltune.common.save_timer import SaveTimer
@@ -39,6 +40,8 @@ from rltune.runs.directory import STORAGE, RunDir, default_name, run_path
 from rltune.runs.history import HistoryWriter
 from rltune.runs.train_spec import EVALUATIONS, TrainSpec
 from rltune.tracking import Tracker
+from rltune.tracking.registry import check_trackers
+from rltune.training.events import TrainingEvents
 from rltune.training.progress import TrainProgress
 
 if TYPE_CHECKING:
@@ -78,7 +81,7 @@ class TrainResult:
     last_success_rate: float | None  # where the environment says what a success is
     best_return: float | None
     best_env_steps: int
-    stop_reason: str | None  # the agent's own rule, None at the end of the budget
+    stop_reason: str | None  # the agent's own rule, or a callback; None at the end of the budget
     diverged: str | None
     interrupted: bool
 
@@ -100,6 +103,7 @@ def train(
     name: str | None = None,
     storage_path: str | Path = STORAGE,
     plain: bool = False,
+    callbacks: Given = (),
 ) -> TrainResult:
     """Train an agent from the start, in a new run directory.
 
@@ -108,6 +112,7 @@ def train(
         name: of the run directory; by default made of agent, environment and date
         storage_path: the folder of the runs; or s3://..., where they are copied to
         plain: lines instead of a progress bar
+        callbacks: that are told what happens, see `rltune.Callback`
 
     Raises:
         UserError: a wrong specification; then no run directory is left behind.
@@ -117,6 +122,8 @@ def train(
     path = run_path(folder, name or default_name(spec.agent, spec.env, folder))
     weights = find_checkpoint(spec.weights) if spec.weights else None
     check_start(spec.agent, spec.eval_mode, spec.weights, spec.engine)
+    check_trackers(spec)
+    told = resolved(callbacks)
     if spec.export_freq and (is_suite(spec.env) or spec.agent.startswith(OTHERS)):
         raise UserError(
             "--export-freq: policies of rltune's own agents on a single environment can be "
@@ -131,7 +138,7 @@ def train(
         with run.lock():
             if weights:
                 keep_weights(weights, run.path)
-            return _TrainingLoop(run, spec, agent, plain).run()
+            return _TrainingLoop(run, spec, agent, plain, told).run()
     finally:
         agent.close()
 
@@ -168,6 +175,7 @@ def resume_training(
     total_timesteps: int | None = None,
     target_reward: float | None = None,
     plain: bool = False,
+    callbacks: Given = (),
 ) -> TrainResult:
     """Go on with a training from its last checkpoint; rows after it are made again.
 
@@ -179,11 +187,13 @@ def resume_training(
         total_timesteps: a new length of the whole training; schedules end there
         target_reward: a new mean reward at which it ends
         plain: lines instead of a progress bar
+        callbacks: as of `rltune.train`; a run directory does not keep them
 
     Raises:
         FinishedError: nothing is left to be trained.
         UserError: no training, or it diverged, or another process drives it.
     """
+    told = resolved(callbacks)
     rundir = RunDir.open(fetched(run))
     spec = TrainSpec.from_dict(rundir.spec)
     with rundir.lock():
@@ -197,7 +207,7 @@ def resume_training(
                 raise _nothing_left(rundir, agent)
             changes = {"total_timesteps": spec.total_timesteps, "controls": spec.controls}
             rundir.resumed(changes)
-            return _TrainingLoop(rundir, spec, agent, plain).run()
+            return _TrainingLoop(rundir, spec, agent, plain, told).run()
         finally:
             agent.close()
 
@@ -275,11 +285,16 @@ def resume(
     total_timesteps: int | None = None,
     target_reward: float | None = None,
     plain: bool = False,
+    callbacks: Given = (),
 ) -> int:
     """Resume a training as `rltune resume` does, and return the exit code."""
     try:
         result = resume_training(
-            run, total_timesteps=total_timesteps, target_reward=target_reward, plain=plain
+            run,
+            total_timesteps=total_timesteps,
+            target_reward=target_reward,
+            plain=plain,
+            callbacks=callbacks,
         )
     except FinishedError as error:  # as with a search: it may have been killed after its last step
         print(f"{error}.")
@@ -291,7 +306,14 @@ def resume(
 class _TrainingLoop:
     """Trains an agent to its end, iteration by iteration, and records each."""
 
-    def __init__(self, run: RunDir, spec: TrainSpec, agent: Trainer, plain: bool) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        spec: TrainSpec,
+        agent: Trainer,
+        plain: bool,
+        callbacks: Sequence[Callback],
+    ) -> None:
         self.run_dir = run
         self.spec = spec
         self.agent = agent
@@ -307,6 +329,7 @@ class _TrainingLoop:
         self.saved_steps = agent.env_steps
         self.warned = False  # that evaluations are cut off
         self.save_timer = SaveTimer()
+        self.events = TrainingEvents(Callbacks(callbacks, run.path, self.progress.note))
 
     def run(self) -> TrainResult:
         """Train; Ctrl-C ends it with everything saved, a second one at once."""
@@ -318,6 +341,8 @@ class _TrainingLoop:
         config = config_dict(agent.config)
         trial = {"trial": 0, "origin": ROLE, "hash": config_hash(config)}
         self.tracker.trial_started(trial, config, spec.seed, ROLE)
+        run = self.run_dir
+        about = RunInfo(run.name, run.path, dataclasses.asdict(spec), agent.env_steps > 0)
         try:
             with self.progress, self._interruptible(), Watch(self._tell_silence):
                 self.progress.update(agent.env_steps, None)
@@ -330,9 +355,12 @@ class _TrainingLoop:
                         "the replay memory was not saved: a new one is filled first, so this is "
                         "not what the training would have been without a stop"
                     )
+                if said := self.events.unheard(agent):
+                    self.progress.note(said)
+                self.events.tell("on_training_start", about)
                 if spec.eval_at_start and agent.env_steps == 0 and self.state.best_return is None:
                     self._evaluate_start()
-                while not (self.agent.finished or self.interrupted):
+                while not (self.agent.finished or self.interrupted or self.events.stops):
                     self._iterate()
                     between_writes()
             result = self._result()
@@ -341,6 +369,7 @@ class _TrainingLoop:
         finally:
             self.history.close()
             self.tracker.close()
+            self.events.tell("on_training_end", about)
             if self.agent is not agent:
                 self.agent.close()
 
@@ -403,7 +432,10 @@ class _TrainingLoop:
         # The last rollout may have gone beyond the point: the next one counts from there.
         point, evaluate_at = spec.next_point(before), spec.next_evaluation(before)
         self.may_be_cut = True
+        told = self.events.watch(agent)
         chunk = self._learn(point)
+        if not told:
+            self.events.updated(agent.env_steps, chunk.metrics)
         evaluation = None
         if not agent.diverged and (agent.finished or chunk.env_steps >= evaluate_at):
             evaluation = agent.evaluate(spec.eval_episodes, mode=spec.eval_mode)
@@ -418,7 +450,8 @@ class _TrainingLoop:
             if not self.warned and (text := cut_off(row, spec.env)):
                 self.warned = True
                 self.progress.note(text)
-        if evaluation is not None or self.interrupted or agent.diverged or self.save_timer.is_due:
+        ends = self.interrupted or self.events.stops or agent.diverged
+        if evaluation is not None or ends or self.save_timer.is_due:
             self._save(LAST)
         self._keep(before)
         for note in chunk.notes:
@@ -469,7 +502,8 @@ class _TrainingLoop:
             chunks.append(chunk)
             self.progress.update(chunk.env_steps, chunk.mean_reward)
             done = chunk.env_steps >= point and (point < self.spec.total_timesteps)
-            if done or self.agent.finished or chunk.diverged or self.interrupted:
+            ends = self.interrupted or self.events.stops
+            if done or self.agent.finished or chunk.diverged or ends:
                 return Chunk.merged(chunks)
 
     def _row(self, chunk: Chunk, evaluation: Evaluation | None, before: int) -> dict[str, Any]:
@@ -484,17 +518,20 @@ class _TrainingLoop:
     def _evaluated(self, evaluation: Evaluation) -> None:
         state = self.state
         self.last = evaluation
+        self.events.evaluated(self.agent.env_steps, evaluation)
         if state.best_return is None or evaluation.mean > state.best_return:
             state.best_return, state.best_env_steps = evaluation.mean, self.agent.env_steps
             self._save(BEST)
 
     def _save(self, name: str) -> None:
+        path = self.run_dir.path / "checkpoints" / name
         keeps = name == LAST and (self.spec.save_replay_buffer or not self.agent.replays)
         with self.save_timer.saving():
             self.agent.extra = dict(vars(self.state))
-            self.agent.save(self.run_dir.path / "checkpoints" / name, memory=keeps)
+            self.agent.save(path, memory=keeps)
         if name == LAST:
             self.saved_steps = self.agent.env_steps
+        self.events.saved(self.agent.env_steps, path)
 
     def _result(self) -> TrainResult:
         return TrainResult(
@@ -505,10 +542,14 @@ class _TrainingLoop:
             last_success_rate=self.last.success_rate if self.last else None,
             best_return=self.state.best_return,
             best_env_steps=self.state.best_env_steps,
-            stop_reason=self.agent.stop_reason,
+            stop_reason=self._stop_reason(),
             diverged=self.agent.diverged,
             interrupted=self.abandoned or (self.interrupted and not self.agent.finished),
         )
+
+    def _stop_reason(self) -> str | None:
+        ended = self.agent.finished or self.interrupted or not self.events.stops
+        return self.agent.stop_reason if ended else "a callback has asked for the end"
 
 
 def _summary(result: TrainResult) -> dict[str, Any]:

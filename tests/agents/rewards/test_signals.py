@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rltune.agents.loop.agent import Agent
 from rltune.agents.rewards.curiosity import Curiosity
 from rltune.agents.rewards.networks import ActionCode, Steps, Whitening
 from rltune.agents.rewards.rnd import RND
+from rltune.agents.rewards.signal import RewardSignal
 from rltune.agents.spaces import Spaces
 
 CPU = torch.device("cpu")
@@ -116,6 +118,64 @@ def test_whitening_knows_all_rows() -> None:
     assert torch.allclose(white[:, :3].mean(0), torch.zeros(3), atol=0.05)
     assert torch.allclose(white[:, :3].std(0), torch.ones(3), atol=0.1)
     assert torch.equal(white[:, 3], rows[:, 3])
+
+
+class Own(RewardSignal):
+    """A signal of a user's own: the error of a linear copy of a random linear map."""
+
+    episodic = True
+
+    def __init__(
+        self, spaces: Spaces, encoder: str, size: int, generator: Any, device: Any
+    ) -> None:
+        super().__init__(scaled=True)
+        n = spaces.observation.shape[0]
+        self.register_buffer("target", torch.randn(n, size, generator=generator))
+        self.copy = torch.nn.Parameter(torch.zeros(n, size))
+
+    def rewards(self, steps: Steps) -> torch.Tensor:
+        return (steps.next_obs @ (self.copy - self.target)).square().mean(1)
+
+    def loss(self, steps: Steps, generator: Any) -> Any:
+        loss = self.rewards(steps).mean()
+        return loss, {"own_loss": loss.detach()}
+
+    def learn_scale(self, steps: Steps) -> None:
+        """Nothing."""
+
+
+class Shapeless(Own):
+    def __init__(self) -> None:
+        """Take no arguments."""
+
+
+@pytest.mark.parametrize("agent", ["ppo", "sac"])
+def test_a_signal_of_ones_own_goes_on_bit_by_bit(agent: str, tmp_path: Path) -> None:
+    config = {**SMALL, **CONFIGS[agent], "custom_signal": f"{__name__}:Own"}
+    config |= {"custom_strength": 0.1, "custom_size": 8}
+    whole, stopped = (Agent(agent, ENVS[agent], config, total_timesteps=256) for _ in range(2))
+    chunk = whole.learn(256)
+    assert len(chunk.values["custom_reward"]) == len(chunk.values["own_loss"]) > 2
+    stopped.learn(128)
+    stopped.save(tmp_path / "checkpoint.pt")
+    resumed = Agent.load(tmp_path / "checkpoint.pt")
+    later = resumed.learn(256).values["own_loss"]
+    assert later == chunk.values["own_loss"][-len(later) :]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Shapeless", "__init__ must take (spaces, encoder, size, generator, device)"),
+        ("Path", "is not a subclass of rltune.agents.rewards.signal.RewardSignal"),
+        ("RewardSignal", "lacks learn_scale, loss, rewards"),
+        ("Missing", "unknown reward signal in test_signals 'Missing'"),
+    ],
+)
+def test_what_is_no_signal_is_refused(name: str, said: str) -> None:
+    config = {"custom_signal": f"{__name__}:{name}", "custom_strength": 1}
+    with pytest.raises(UserError, match=re.escape(said)):
+        Agent("ppo", "toy_envs:Which", config, total_timesteps=128)
 
 
 @pytest.mark.parametrize("signal", ["curiosity", "rnd", "gail"])

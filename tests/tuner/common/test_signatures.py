@@ -39,7 +39,8 @@ def test_a_search_shows_its_real_parameters() -> None:
 def test_a_resume_shows_what_it_can_change() -> None:
     parameters = inspect.signature(rltune.resume).parameters
     assert set(parameters) == {
-        *("path", "screen", "ray_output", "trials", "time_limit", "concurrency", "address"),
+        *("path", "screen", "ray_output", "callbacks", "trials", "time_limit", "concurrency"),
+        "address",
         *("stop_rules", "test_seeds", "tournament", "report"),
     }
     assert parameters["time_limit"].annotation == "str | float | None"

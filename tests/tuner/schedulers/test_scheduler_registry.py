@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytest
+from rltune.agents.errors import UserError
 from rltune.objectives.goals import FurtherObjectives, Goal
 from rltune.runs.search_spec import SearchSpec
 from rltune.schedulers.asha import ASHA
 from rltune.schedulers.base import NoScheduler, Scheduler, Setup
 from rltune.schedulers.options import SchedulerOption
 from rltune.schedulers.pareto_asha import ParetoASHA
+from rltune.schedulers.pbt import PBT
 from rltune.schedulers.registry import (
     EARLY_STOPPING,
     for_several_objectives,
@@ -56,6 +58,37 @@ def test_a_new_scheduler_needs_its_class_and_a_line(monkeypatch: pytest.MonkeyPa
     spec = SearchSpec(agent="a", env="e", space={}, budget=100, scheduler="patient")
     assert rungs_of(spec) == []
     assert not is_population("patient")
+
+
+class Nameless(Scheduler):
+    """Has no name, and decides nothing."""
+
+
+class Family(PBT):
+    """A population of the user's own."""
+
+
+def test_ones_own_is_named_by_module_and_class() -> None:
+    scheduler = make_scheduler(f"{__name__}:Patient", 100, {"patience": 20})
+    assert isinstance(scheduler, Patient)
+    assert not is_population(f"{__name__}:Patient")
+    with pytest.raises(UserError, match="unknown option of scheduler 'patient' 'patients'"):
+        make_scheduler(f"{__name__}:Patient", 100, {"patients": 20})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (f"{__name__}:Nameless", "Nameless' lacks decide, name"),
+        (f"{__name__}:Mapping", "is not a subclass of rltune.schedulers.base.Scheduler"),
+        (f"{__name__}:Family", "trains a population, which pbt and pb2 alone can"),
+        ("nowhere:Mine", "scheduler 'nowhere:Mine': there is no module 'nowhere'"),
+        ("ashas", "unknown scheduler 'ashas'; did you mean 'asha'"),
+    ],
+)
+def test_what_is_none_is_refused_in_a_sentence(name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        scheduler_class(name)
 
 
 def test_the_kinds_say_what_they_are() -> None:
