@@ -194,7 +194,7 @@ COMMANDS: dict[str, list[str]] = {
     "fetch": ["file:///nowhere/nothing"], "submit": ["resume", "nothing"], "status": ["nothing"],
     "logs": ["nothing"], "doctor": [], "demonstrations": ["nothing"],
     "import-trainer": ["nothing"], "push": ["nothing", "--to", "me/nothing"], "pull": ["no name"],
-    "import": ["nothing"],
+    "import": ["nothing"], "plugins": [],
     "record": ["--env", "NoSuchEnv-v0", "--to", "nothing"],
 }  # fmt: skip
 

@@ -239,6 +239,8 @@ def test_what_can_not_be_exported_is_said(
     monkeypatch.chdir(tmp_path)
     trained(tmp_path / "agent.pt", "ppo").close()
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "custom"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "agents"]:
+        monkeypatch.delitem(sys.modules, name)  # the example has a package of that name, too
     own = Agent("my_agent:MyAgent", "CartPole-v1", {}, total_timesteps=10)
     own.save("own.pt")
     own.close()
