@@ -7,6 +7,7 @@ import csv
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -260,6 +261,34 @@ def test_a_search_over_a_script_ends_with_its_command(
     assert main(["show", str(tmp_path / "run")]) == 0
     assert main(["play", str(tmp_path / "run")]) == 2
     assert "code of your own" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_search_over_a_script_goes_on_to_its_answer(tmp_path: Path) -> None:
+    """The driver, its workers and the scripts are killed; the scripts find their own files."""
+    section = {
+        "results": {"regex": REGEX}, "resume": "--resume", "checkpoint": "state.json",
+        "args": ["--sleep", "0.1"],
+    }  # fmt: skip
+    values = {
+        "space": {"space": {"quality": {"uniform": [0.0, 1.0]}}, "script": section},
+        **{"budget": 1000, "trials": 3, "test_seeds": 2, "metric": "return", "screen": "plain"},
+        **{"wandb": "off", "report": False, "name": "run", "storage_path": str(tmp_path)},
+    }
+    code = f"import rltune\nrltune.Search('script:toy_script.py', **{values!r}).run()"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=HERE, start_new_session=True)
+    while not list((tmp_path / "run").glob("trials/*/checkpoint.pt")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    result = rltune.resume(tmp_path / "run", screen="none")
+    assert result.answer is not None
+    assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
+    check_history(result.history())
+    began = [file.read_text() for file in (tmp_path / "run").glob("trials/*/*.files/begins.txt")]
+    assert any("state.json" in text for text in began)  # one went on from its own file
 
 
 @pytest.mark.parametrize(
