@@ -11,7 +11,7 @@ from rltune.agents.errors import UserError
 from rltune.common.redaction import masked_text
 
 
-def library() -> Any:
+def hub_module() -> Any:
     """Return the module; UserError: it is not installed."""
     try:
         return importlib.import_module("huggingface_hub")

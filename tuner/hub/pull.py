@@ -26,7 +26,7 @@ def pull(
     Raises:
         UserError: there is no such repository, it holds no policy of rltune's, or the hub refuses.
     """
-    hub = client.library()
+    hub = client.hub_module()
     target = Path(folder) if folder is not None else Path(repo.split("/")[-1])
     with client.errors(repo):
         info = hub.HfApi().model_info(repo, revision=revision, files_metadata=True)

@@ -60,7 +60,7 @@ def push(
     Raises:
         UserError: there is no such run, its policy can't be saved, or the hub refuses.
     """
-    hub = client.library()
+    hub = client.hub_module()
     with tempfile.TemporaryDirectory(prefix="rltune-push-") as folder:
         gather(run, to, Path(folder), best=best, trial=trial, episodes=episodes)
         files = sorted(path.name for path in Path(folder).iterdir())
