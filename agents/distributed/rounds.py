@@ -121,9 +121,11 @@ class RoundsCollector:
                 self.normalizers.load_state_dict(as_tensors(fragment.acting["normalizers"]))
             else:
                 learn_from(self.normalizers, fragment.statistics)
-        # Rollouts begin with fragments; only a replay memory goes on where an actor began anew.
-        if not self.algorithm.on_policy and any(fragment.begins for fragment in fragments):
+        if any(fragment.begins for fragment in fragments):
+            # What came before has no successor here; a rollout that was begun is lost.
             self.memory.interrupt()
+            if self.algorithm.on_policy:
+                loop.progress.since_update = 0
         return self._dispense(side_by_side(fragments))
 
     def _note(self, fragment: Fragment) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rltune.agents.config import make_config
+from rltune.agents.distributed.actor import Actor
 from rltune.agents.distributed.agent import DistributedAgent
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
@@ -149,3 +151,16 @@ def test_the_evaluation_actor_tells_what_it_found() -> None:
     assert chunk.values["policy_lag"] == [0] * len(chunk.values["policy_lag"])
     assert agent.cpu_elsewhere > 0
     assert agent.memory_elsewhere > 1e6
+
+
+@pytest.mark.parametrize("case", ["ppo", "acer"])
+def test_a_rollout_does_not_go_on_with_the_episodes_of_another_actor(case: str) -> None:
+    _, agent = agents(case, 2, n_steps=40)
+    agent.learn(60)
+    assert agent.memory.position == 30
+    fleet: Any = agent._fleet
+    fleet.actors[1] = Actor(replace(fleet.actors[1].spec, incarnation=1))
+    agent.learn(70)
+    assert agent.memory.position == 5
+    assert agent._loop.progress.since_update == 10
+    assert agent.learn(200).updates > 0
