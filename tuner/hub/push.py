@@ -16,10 +16,12 @@ import yaml
 from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
 from rltune.agents.loop import saved_policy
+from rltune.analysis.summary import Summary
 from rltune.backends.checkpoints import find_checkpoint, load_agent, place_of
 from rltune.common.redaction import masked
 from rltune.hub import client
 from rltune.hub.card import ANSWER, Card
+from rltune.reporting.figures import learning_curves, training
 from rltune.runs.directory import find_run
 from rltune.runs.reader import RunReader, read_run
 
@@ -129,27 +131,11 @@ def _pictures(reader: RunReader, folder: Path, *, is_winner: bool) -> dict[str, 
             shutil.copyfile(clip, folder / f"replay{clip.suffix}")
             found["clip"] = f"replay{clip.suffix}"
             break
-    history = reader.history()
-    if "eval_return" in history and history["eval_return"].notna().any():
-        _draw(history, folder / "curves.png")
+    summary = Summary(reader)
+    if (chart := training(summary) or learning_curves(summary)) is not None:
+        (folder / "curves.png").write_bytes(chart.png())
         found["curves"] = "curves.png"
     return found
-
-
-def _draw(history: Any, file: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    rows = history[history["eval_return"].notna()]
-    for _, curve in rows.groupby(["trial", "seed"]):
-        axes.plot(curve["env_steps"], curve["eval_return"], color="#1f77b4", alpha=0.4, linewidth=1)
-    axes.set(xlabel="env steps", ylabel="return of greedy episodes")
-    figure.tight_layout()
-    figure.savefig(file, dpi=120)
-    pyplot.close(figure)
 
 
 def _write_yaml(file: Path, data: Mapping[str, Any]) -> None:
