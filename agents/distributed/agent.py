@@ -19,6 +19,7 @@ from rltune.agents.loop.agent import Agent
 from rltune.agents.reward_signals import has_signals
 
 if TYPE_CHECKING:
+    from rltune.agents.algorithm import Algorithm
     from rltune.agents.loop.results import Chunk
 
 MOST_ROWS = 64  # of a fragment for a replay server
@@ -39,7 +40,7 @@ class DistributedAgent(Agent):
         if not config.num_actors or self.acts_only:
             return super()._make_collection()
         lag = config.max_policy_lag
-        self._check_lag(lag)
+        check_actors(self.algorithm_spec, type(self.algorithm), config)
         self._fleet = fleet = self.fleet()
         specs = self._actor_specs(rates_actions=lag > 0 and self.algorithm.on_policy)
         fleet.start(specs)
@@ -74,20 +75,6 @@ class DistributedAgent(Agent):
             fleet, self.algorithm, memory, self.normalizers, len(specs), publish_every
         )
         return memory, collector
-
-    def _check_lag(self, lag: int) -> None:
-        """Raise UserError for what can't learn from actors that run ahead, or from any."""
-        name = self.algorithm_spec
-        if self.algorithm.offline:
-            raise UserError(f"{name} steps no environment; leave num_actors out")
-        if lag and not self.algorithm.tolerates_lag:
-            raise UserError(
-                f"{name} learns from the policy that acted alone; give max_policy_lag 0"
-            )
-        if lag and has_signals(self.config):
-            raise UserError(
-                "reward signals learn from what the learner holds; give max_policy_lag 0"
-            )
 
     def _actor_specs(self, *, rates_actions: bool) -> list[ActorSpec]:
         n_actors = self.config.num_actors
@@ -159,3 +146,23 @@ class DistributedAgent(Agent):
         super().close()
         if self._fleet is not None:
             self._fleet.close()
+
+
+def check_actors(agent: str, algorithm: type[Algorithm[Any]], config: Any) -> None:
+    """Raise `UserError` for what can't learn from actors, or from actors that run ahead.
+
+    Args:
+        agent: the name of the algorithm
+        algorithm: its class
+        config: its configuration
+    """
+    if not config.num_actors:
+        return
+    if algorithm.offline:
+        raise UserError(f"{agent} steps no environment; leave num_actors out")
+    if not config.max_policy_lag:
+        return
+    if not algorithm.tolerates_lag:
+        raise UserError(f"{agent} learns from the policy that acted alone; give max_policy_lag 0")
+    if has_signals(config):
+        raise UserError("reward signals learn from what the learner holds; give max_policy_lag 0")

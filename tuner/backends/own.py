@@ -42,8 +42,13 @@ class OwnBackend(Backend):
         has_data: bool,
     ) -> None:
         """See `Backend.check_fit`; it makes the environment and the networks once."""
+        from rltune.agents.config import make_config
+        from rltune.agents.distributed.agent import check_actors
         from rltune.agents.loop.compatibility import check_fit
 
+        found = agent_class(agent)
+        for config in configs:
+            check_actors(agent, found, make_config(found.Config, config))
         check_fit(agent, env, configs, env_kwargs, has_data)
 
     def is_own(self, agent: str) -> bool:

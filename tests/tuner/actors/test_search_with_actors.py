@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import rltune
+from rltune.agents.errors import UserError
 from rltune.planning import processes
 from searching import check_history
 
@@ -39,3 +40,12 @@ def test_a_trial_survives_its_actor_and_its_learner(
     assert history["policy_lag"].max() > 0
     said = "actor 0 died; another one begins new episodes"
     assert (said in capsys.readouterr().out) == (victim == "actor")
+
+
+def test_what_can_not_have_actors_that_run_ahead_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes.os, "cpu_count", lambda: 4)
+    space = {**SPACE, "fixed": {"num_actors": 1, "max_policy_lag": 5}}
+    with pytest.raises(UserError, match="trpo learns from the policy that acted alone"):
+        rltune.Search("trpo", "CartPole-v1", space, budget=100, trials=1, storage_path=tmp_path)
