@@ -17,6 +17,7 @@ import optuna
 import pytest
 import rltune.tune
 from rltune.agents.errors import UserError
+from rltune.cli import main
 
 HERE = Path(__file__).parent
 
@@ -91,9 +92,13 @@ def test_a_tuner_takes_proposals_and_stops_early(tmp_path: Path) -> None:
     assert best == max(trial.value for trial in trials if trial.value is not None)
 
 
-def test_a_killed_tuner_is_restored_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_killed_tuner_is_restored_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ray import tune
 
+    # Tune's own result files, which rltune's searches do without.
+    monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "0")
     code = (
         f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
         "from pathlib import Path\n"
@@ -121,6 +126,11 @@ def test_a_killed_tuner_is_restored_and_nothing_is_lost(tmp_path: Path) -> None:
     assert len(trials) == 6
     assert [trial.params for trial in trials][: len(before)] == before
     assert all(trial.state.is_finished() for trial in trials)
+    # Its run directory, for rltune's own pages.
+    words = ["import", str(tmp_path / "experiment"), "--metric", "score"]
+    assert main([*words, "--storage-path", str(tmp_path), "--name", "run"]) == 0
+    assert len(rltune.open(tmp_path / "run").trials()) == 6
+    assert main(["report", str(tmp_path / "run")]) == 0
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.controls import Controls
 from rltune.backends.external.agent import FunctionAgent
 from rltune.cli import main
-from searching import HERE, check_history
+from searching import HERE, check_history, kill_when_saved
 
 pytestmark = pytest.mark.usefixtures("toy")
 SPACE: dict[str, Any] = {"space": {"quality": {"uniform": [0.0, 1.0]}}}
@@ -250,13 +250,7 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     values = {**OPTIONS, "space": space, "budget": 3000, "trials": 3, "tournament": False}
     values |= {"scheduler": "none", "screen": "plain", "storage_path": str(tmp_path)}
     code = f"import rltune\nrltune.Search(train='toy_train:train_with_files', **{values!r}).run()"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=HERE, start_new_session=True)
-    while not list((tmp_path / "run").glob("trials/*/checkpoint.pt")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    time.sleep(1.5)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_when_saved(["-c", code], tmp_path / "run", wait=1.5)
     result = rltune.resume(tmp_path / "run", screen="none")
     assert list(result.trials()["state"]) == ["COMPLETE"] * 3
     check_history(result.history())

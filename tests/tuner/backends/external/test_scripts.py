@@ -7,7 +7,6 @@ import csv
 import math
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -28,7 +27,7 @@ from rltune.cli import main
 from rltune.space.script import ScriptSection, read_script
 from rltune.space.space import Space
 from rltune.space.yaml_lines import SourceText
-from searching import HERE, check_history
+from searching import HERE, check_history, check_resumed, kill_when_saved
 
 pytestmark = pytest.mark.usefixtures("toy")
 REGEX = r"global_step=(?P<step>\d+), episodic_return=\[?(?P<value>[-\d.e]+)"
@@ -276,17 +275,8 @@ def test_a_killed_search_over_a_script_goes_on_to_its_answer(tmp_path: Path) -> 
         **{"wandb": "off", "report": False, "name": "run", "storage_path": str(tmp_path)},
     }
     code = f"import rltune\nrltune.Search('script:toy_script.py', **{values!r}).run()"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=HERE, start_new_session=True)
-    while not list((tmp_path / "run").glob("trials/*/checkpoint.pt")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    result = rltune.resume(tmp_path / "run", screen="none")
-    assert result.answer is not None
-    assert set(result.trials()["state"]) <= {"COMPLETE", "PRUNED"}
-    check_history(result.history())
+    kill_when_saved(["-c", code], tmp_path / "run")
+    check_resumed(tmp_path / "run")
     began = [file.read_text() for file in (tmp_path / "run").glob("trials/*/*.files/begins.txt")]
     assert any("state.json" in text for text in began)  # one went on from its own file
 
