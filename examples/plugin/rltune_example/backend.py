@@ -9,19 +9,17 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from rltune.agents import UserError, hp
 from rltune.agents.config import make_config
-from rltune.agents.loop import checkpoint
-from rltune.agents.loop.controls import Controls, Monitor
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
 from rltune.backends.base import Backend
+from rltune.backends.trainer import BaseTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,37 +28,24 @@ class HillConfig:
     episodes: int = hp(1, low=1, high=10, minimum=1, help="episodes that judge a change")
 
 
-class HillClimber:
-    """What `rltune.backends.base.Trainer` asks for."""
+class HillClimber(BaseTrainer):
+    """What `rltune.backends.base.Trainer` asks for and `BaseTrainer` does not have."""
 
     engine = "numpy"
-    diverged = None
-    replays = False
-    view: ClassVar[dict[str, Any]] = {}
+    env_steps = 0
 
     def __init__(
         self, algorithm, env, config=None, *, total_timesteps, seed=0, device="auto",
         controls=None, env_kwargs=None, engine="auto",
     ) -> None:  # fmt: skip
-        self.algorithm_spec, self.env, self.env_kwargs = algorithm, env, dict(env_kwargs or {})
-        self.config = make_config(HillConfig, config or {})
-        self.total_timesteps, self.seed = int(total_timesteps), seed
-        self.controls = controls or Controls()
-        self.monitor = Monitor(self.controls)
-        self.extra: dict[str, Any] = {}
+        super().__init__(
+            algorithm, env, make_config(HillConfig, config or {}), total_timesteps=total_timesteps,
+            seed=seed, controls=controls, env_kwargs=env_kwargs,
+        )  # fmt: skip
         with gymnasium.make(env, **self.env_kwargs) as made:
             self.observation_space, self.action_space = made.observation_space, made.action_space
         shape = (self.observation_space.shape[0], int(self.action_space.n))
-        self.weights, self.score = np.zeros(shape), -math.inf
-        self.env_steps = self.tries = 0
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self.monitor.stop_reason
-
-    @property
-    def finished(self) -> bool:
-        return self.stop_reason is not None or self.env_steps >= self.total_timesteps
+        self.weights, self.score, self.tries = np.zeros(shape), -math.inf, 0
 
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
         """A try is never cut, so it goes beyond `until` by less than one."""
@@ -97,37 +82,18 @@ class HillClimber:
         envs = evaluation_envs(self.env, episodes, seed=seed, **around)
         return run_episodes(envs, lambda obs, begins: (obs @ weights).argmax(1), episodes, first)
 
-    def save(self, path: str | Path, *, memory: bool = True) -> None:
+    def _state(self, *, memory) -> dict[str, Any]:
         """Tensors and plain Python alone: a checkpoint is read without trusting it."""
-        own = {"weights": torch.from_numpy(self.weights), "score": self.score, "tries": self.tries}
-        counters = {"env_steps": self.env_steps, "monitor": self.monitor.state_dict()}
-        checkpoint.write(path, {**checkpoint.about(self), **own, **counters})
+        weights = torch.from_numpy(self.weights)
+        return {"weights": weights, "score": self.score, "tries": self.tries}
 
-    @classmethod
-    def load(cls, path, *, device="auto", env=None, algorithm=None, acts_only=False) -> HillClimber:
-        state = checkpoint.read(path, env=env, agent=algorithm)
-        made = cls(state["agent"], state["env"], state["config"], **checkpoint.setting(state, path))
-        with checkpoint.fitting(path, state["agent"], state["env"]):
-            made.weights = state["weights"].numpy()
-            made.score, made.tries = state["score"], state["tries"]
-            made.env_steps, made.extra = state["env_steps"], state["extra"]
-            made.monitor.load_state_dict(state["monitor"])
-        return made
+    def _take_over(self, state) -> None:
+        self.weights, self.env_steps = state["weights"].numpy(), state["env_steps"]
+        self.score, self.tries = state["score"], state["tries"]
 
     def with_config(self, config: Mapping[str, object]) -> HillClimber:
         self.config = make_config(HillConfig, config)
         return self
-
-    def load_weights(self, path: str | Path) -> None:
-        raise UserError(f"{self.algorithm_spec} can't start from weights; leave out --weights")
-
-    def go_on(self, controls: Controls) -> None:
-        if controls != self.controls:
-            self.controls = controls
-            self.monitor.go_on(controls)
-
-    def normalised(self, obs: Any) -> Any:
-        return obs
 
     def close(self) -> None:
         """Its environments are closed after each try."""

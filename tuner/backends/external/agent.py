@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from rltune.agents.config import config_dict, make_config
-from rltune.agents.engines import AUTO, TORCH
+from rltune.agents.engines import AUTO
 from rltune.agents.envs.suite import NO_ENV
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY
-from rltune.agents.loop import checkpoint
-from rltune.agents.loop.controls import Controls, Monitor
+from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.results import Chunk, Evaluation
 from rltune.backends.external.config import class_of
 from rltune.backends.external.function import FunctionSource, function_of
 from rltune.backends.external.source import Nothing, Source
 from rltune.backends.external.trial import Report, Trial
 from rltune.backends.names import FUNCTION, METRIC_NAME
+from rltune.backends.trainer import BaseTrainer
 
 EARLY = 0.9  # of the budget: a training that ends before has ended early
 
 
-class ExternalAgent:
+class ExternalAgent(BaseTrainer):
     """A training of the user's own on its way; see `rltune.backends.base.Trainer`.
 
     ``learn`` ends where a report reaches its point, and the last report up to there counts: it is
@@ -49,10 +49,7 @@ class ExternalAgent:
         engine: of no meaning
     """
 
-    acts_only = False
-    engine = TORCH
-    observations = None
-    replays = False
+    env_steps = 0
     kind = ""  # what stands before its name
 
     def __init__(
@@ -68,18 +65,16 @@ class ExternalAgent:
         env_kwargs: Mapping[str, Any] | None = None,
         engine: str = AUTO,
     ) -> None:
-        self.algorithm_spec = algorithm
-        self.env = env
-        self.env_kwargs = dict(env_kwargs or {})
-        self.config = make_config(class_of(config or {}), config or {})
-        self.total_timesteps = int(total_timesteps)
-        self.seed = seed
+        super().__init__(
+            algorithm,
+            env,
+            make_config(class_of(config or {}), config or {}),
+            total_timesteps=total_timesteps,
+            seed=seed,
+            controls=controls,
+            env_kwargs=env_kwargs,
+        )
         self.device = device
-        self.controls = controls or Controls()
-        self.monitor = Monitor(replace(self.controls, reward_buffer_size=1))
-        self.extra: dict[str, Any] = {}
-        self.env_steps = 0
-        self.diverged: str | None = None
         self.folder: Path | None = None
         self._last: Report | None = None  # up to env_steps
         self._ahead: Report | None = None  # beyond
@@ -107,18 +102,8 @@ class ExternalAgent:
 
     # ------------------------------------------------------------------------------------ training
 
-    @property
-    def stop_reason(self) -> str | None:
-        """The reason why the target ended the training; None if it did not."""
-        return self.monitor.stop_reason
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to train."""
-        return self._is_done(self.total_timesteps)
-
-    def _is_done(self, until: int) -> bool:
-        return bool(self.diverged or self.stop_reason) or self.env_steps >= until
+    def _watched(self, controls: Controls) -> Controls:
+        return replace(controls, reward_buffer_size=1)
 
     @property
     def cpu_elsewhere(self) -> float:
@@ -223,70 +208,30 @@ class ExternalAgent:
         """Raise `UserError`: nobody knows what is in it."""
         raise UserError(f"{self.name} is code of your own, which rltune can't give weights")
 
-    def with_config(self, config: Mapping[str, object]) -> ExternalAgent:
-        """Raise `UserError`: the code has its configuration from the beginning."""
-        raise UserError(f"{self.name} can't change its hyperparameters as it trains")
-
-    def go_on(self, controls: Controls) -> None:
-        """Let another target decide from now on."""
-        if controls != self.controls:
-            self.controls = controls
-            self.monitor.go_on(replace(controls, reward_buffer_size=1))
-
-    def save(self, path: str | Path, *, memory: bool = True) -> None:
-        """Write what has been reported; what else it needs to go on, the code keeps itself."""
-        checkpoint.write(
-            path,
-            {
-                **checkpoint.about(self),
-                "env_steps": self.env_steps,
-                "diverged": self.diverged,
-                "monitor": self.monitor.state_dict(),
-                "last": self._last and vars(self._last),
-                "ahead": self._ahead and vars(self._ahead),
-                "is_over": self._is_over,
-            },
-        )
+    def _state(self, *, memory: bool) -> dict[str, Any]:
+        """Return what has been reported; what else it needs to go on, the code keeps itself."""
+        return {
+            "last": self._last and vars(self._last),
+            "ahead": self._ahead and vars(self._ahead),
+            "is_over": self._is_over,
+        }
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        device: str = "auto",
-        env: str | None = None,
-        algorithm: str | None = None,
-        acts_only: bool = False,
-    ) -> ExternalAgent:
-        """Return the training that ``save`` wrote; see `rltune.agents.Agent.load`.
-
-        Raises:
-            UserError: the file is none, or it shall act: rltune does not know how.
-        """
-        state = checkpoint.read(path, env=env, agent=algorithm)
+    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
         if acts_only:
             raise UserError(
                 f"{state['agent'].removeprefix(cls.kind)} is code of your own: rltune knows its "
                 "configuration and its reports, but not its policy, and can't act with it."
             )
-        agent = cls(
-            state["agent"],
-            state["env"],
-            state["config"],
-            device=device,
-            **checkpoint.setting(state, path),
-        )
-        with checkpoint.fitting(path, state["agent"], state["env"]):
-            agent.env_steps = checkpoint.whole(state, "env_steps", path)
-            agent.extra = state["extra"]
-            agent.diverged = state["diverged"]
-            agent.monitor.load_state_dict(state["monitor"])
-            agent._last = state["last"] and Report(**state["last"])
-            agent._ahead = state["ahead"] and Report(**state["ahead"])
-            agent._is_over = bool(state["is_over"])
-            known = agent._ahead or agent._last
-            agent._passed_over = max(agent.env_steps, known.env_steps if known else 0)
-        return agent
+        return {}
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        self.env_steps = state["env_steps"]
+        self._last = state["last"] and Report(**state["last"])
+        self._ahead = state["ahead"] and Report(**state["ahead"])
+        self._is_over = bool(state["is_over"])
+        known = self._ahead or self._last
+        self._passed_over = max(self.env_steps, known.env_steps if known else 0)
 
     def close(self) -> None:
         """End the training, if it has not ended."""

@@ -12,23 +12,22 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import make_config
-from rltune.agents.engines import AUTO, TORCH
+from rltune.agents.engines import AUTO
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
-from rltune.agents.loop import checkpoint
 from rltune.agents.loop.acting import RecurrentActing
-from rltune.agents.loop.controls import Controls, Monitor
+from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
 from rltune.backends.finite import NotFiniteError
-from rltune.backends.names import EXPLORES, NO_WEIGHTS, RLLIB
+from rltune.backends.names import EXPLORES, RLLIB
 from rltune.backends.rllib.building import build_algorithm
 from rltune.backends.rllib.compatibility import fitting_spaces
 from rltune.backends.rllib.config import algorithm_name, config_class
@@ -48,11 +47,12 @@ from rltune.backends.rllib.internals import (
     _silent,
 )
 from rltune.backends.rllib.policy import RLlibPolicy
+from rltune.backends.trainer import BaseTrainer
 
 Array = NDArray[Any]
 
 
-class RLlibAgent:
+class RLlibAgent(BaseTrainer):
     """An algorithm of RLlib's that trains on an environment; see `rltune.agents.Agent`.
 
     An RLlib iteration is never cut, so ``learn`` goes beyond ``until`` by less than one. Where an
@@ -73,10 +73,7 @@ class RLlibAgent:
         UserError: an unknown algorithm, environment or hyperparameter, or what RLlib refuses.
     """
 
-    observations = None  # our agents may normalise them
-    acts_only = False
-    engine = TORCH
-    view: ClassVar[dict[str, Any]] = {}
+    env_steps = 0
     replays = True
 
     def __init__(
@@ -93,21 +90,21 @@ class RLlibAgent:
         engine: str = AUTO,
         _steps_before: int = 0,
     ) -> None:
-        self.algorithm_spec = RLLIB + algorithm_name(algorithm)
-        self.env = env
-        self.env_kwargs = dict(env_kwargs or {})
-        self.config = make_config(config_class(self.algorithm_spec), config or {})
-        self.total_timesteps = int(total_timesteps)
-        self.seed = seed
-        self.controls = controls or Controls()
+        spec = RLLIB + algorithm_name(algorithm)
+        super().__init__(
+            spec,
+            env,
+            make_config(config_class(spec), config or {}),
+            total_timesteps=total_timesteps,
+            seed=seed,
+            controls=controls,
+            env_kwargs=env_kwargs,
+        )
         if self.controls.plateau_patience is not None:
             raise UserError(
                 f"{self.algorithm_spec} has no plateau rule; leave out --plateau-patience."
             )
-        self.extra: dict[str, Any] = {}
         self.env_steps = _steps_before
-        self.monitor = Monitor(self.controls)
-        self.diverged: str | None = None
         self._episodes: list[tuple[float, int]] = []  # that ended in the running iteration
 
         self._spaces = fitting_spaces(self.algorithm_spec, env, self.env_kwargs)
@@ -151,19 +148,6 @@ class RLlibAgent:
     def action_space(self) -> gymnasium.Space[Any]:
         """The space of its actions, of one environment."""
         return self._spaces[1]
-
-    @property
-    def stop_reason(self) -> str | None:
-        """The reason why the controls ended the training; None if they did not."""
-        return self.monitor.stop_reason
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to train."""
-        return self.stop_reason is not None or self._is_done(self.total_timesteps)
-
-    def _is_done(self, until: int) -> bool:
-        return bool(self.diverged or self.stop_reason) or self.env_steps >= until
 
     def learn(self, until: int, deadline: float | None = None) -> Chunk:
         """Run whole RLlib iterations until ``env_steps`` reaches ``until``, or the deadline."""
@@ -215,10 +199,6 @@ class RLlibAgent:
                 raise
             raise error.__cause__ from None  # RLlib put an empty error around it
 
-    def normalised(self, obs: Array) -> Array:
-        """Return the observations: RLlib's connectors are not used, nothing is normalised."""
-        return obs
-
     def evaluate(
         self,
         episodes: int = 10,
@@ -248,75 +228,27 @@ class RLlibAgent:
 
     # --------------------------------------------------------------------------------- checkpoints
 
-    def load_weights(self, path: str | Path) -> None:
-        """Raise `UserError`: RLlib's networks can't be taken over."""
-        raise UserError(f"{self.algorithm_spec} {NO_WEIGHTS}")
+    def _state(self, *, memory: bool) -> dict[str, Any]:
+        """Return RLlib's state: tensors and plain Python, unlike its own checkpoints, its pickles.
 
-    def with_config(self, config: Mapping[str, object]) -> RLlibAgent:
-        """Raise `UserError`: RLlib builds an algorithm anew for that."""
-        raise UserError(f"{self.algorithm_spec} can't change its hyperparameters as it trains")
-
-    def go_on(self, controls: Controls) -> None:
-        """Let other controls decide from now on; see `rltune.agents.Agent.go_on`."""
-        if controls != self.controls:
-            self.controls = controls
-            self.monitor.go_on(controls)
-
-    def save(self, path: str | Path, *, memory: bool = True) -> None:
-        """Write RLlib's state and ours into one file, atomically; ``memory``: its replay, too.
-
-        Tensors and plain Python only, unlike RLlib's own checkpoints, which are pickles. The
-        environments' unfinished episodes, the priorities of a replay and the global generators are
-        not in it: a training that goes on is not bit-equal to one that was never stopped.
+        The environments' unfinished episodes, the priorities of a replay and the global generators
+        are not in it: a training that goes on is not bit-equal to one that was never stopped.
         """
-        checkpoint.write(
-            path,
-            {
-                **checkpoint.about(self),
-                "env_steps": self.env_steps,
-                "diverged": self.diverged,
-                "monitor": self.monitor.state_dict(),
-                "rllib": _plain(self._rllib.get_state()),
-                "learned": _learned_state(self._rllib),
-                "replay": _replay_state(self._rllib) if memory else [],
-            },
-        )
+        return {
+            "rllib": _plain(self._rllib.get_state()),
+            "learned": _learned_state(self._rllib),
+            "replay": _replay_state(self._rllib) if memory else [],
+        }
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        device: str = "auto",
-        env: str | None = None,
-        algorithm: str | None = None,
-        acts_only: bool = False,
-    ) -> RLlibAgent:
-        """Return the agent that ``save`` wrote; see `rltune.agents.Agent.load`."""
-        state = checkpoint.read(path, env=env, agent=algorithm)
-        agent = cls(
-            state["agent"],
-            state["env"],
-            state["config"],
-            device=device,
-            _steps_before=checkpoint.whole(state, "env_steps", path),
-            **checkpoint.setting(state, path),
-        )
-        try:
-            with _no_pickles():
-                _set_state(agent._rllib, _arrays(state["rllib"]))
-                _load_learned(agent._rllib, state["learned"])
-                _load_replay(agent._rllib, _arrays(state["replay"] or []))
-            agent.extra = state["extra"]
-            agent.diverged = state["diverged"]
-            agent.monitor.load_state_dict(state["monitor"])
-        except Exception as error:  # whatever RLlib makes of a damaged state
-            agent.close()
-            raise UserError(
-                f"checkpoint {path} does not fit this version of RLlib: "
-                f"{(str(error).splitlines() or [type(error).__name__])[0]}"
-            ) from error
-        return agent
+    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
+        return {"_steps_before": state["env_steps"]}
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        with _no_pickles():
+            _set_state(self._rllib, _arrays(state["rllib"]))
+            _load_learned(self._rllib, state["learned"])
+            _load_replay(self._rllib, _arrays(state["replay"] or []))
 
     def close(self) -> None:
         """Stop RLlib, and Ray where it was started for it."""

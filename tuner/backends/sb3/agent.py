@@ -18,15 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rltune.agents.config import changed_config, make_config
-from rltune.agents.engines import AUTO, TORCH
+from rltune.agents.engines import AUTO
 from rltune.agents.errors import UserError
 from rltune.agents.eval_modes import GREEDY, check_eval_mode
-from rltune.agents.loop import checkpoint
-from rltune.agents.loop.controls import Controls, Monitor
+from rltune.agents.loop.controls import Controls
 from rltune.agents.loop.evaluation import Seeds, evaluation_envs, run_episodes
 from rltune.agents.loop.results import Chunk, Episode, Evaluation
 from rltune.backends.finite import NotFiniteError
-from rltune.backends.names import NO_WEIGHTS
 from rltune.backends.sb3.building import build, callbacks_of, fitting_spaces, with_wrappers
 from rltune.backends.sb3.config import config_class
 from rltune.backends.sb3.internals import (
@@ -44,11 +42,12 @@ from rltune.backends.sb3.internals import (
     replay_state,
 )
 from rltune.backends.sb3.policy import SB3Policy
+from rltune.backends.trainer import BaseTrainer
 
 Array = NDArray[Any]
 
 
-class SB3Agent:
+class SB3Agent(BaseTrainer):
     """An algorithm of Stable-Baselines3's or SBX's that trains; see `rltune.agents.Agent`.
 
     A rollout is never cut, so ``learn`` goes beyond ``until`` by less than one.
@@ -68,9 +67,6 @@ class SB3Agent:
         UserError: an unknown algorithm, environment or hyperparameter, or what SB3 refuses.
     """
 
-    observations = None  # our agents may normalise them
-    engine = TORCH
-
     def __init__(
         self,
         algorithm: str,
@@ -86,21 +82,21 @@ class SB3Agent:
         _steps_before: int = 0,
         _acts_only: bool = False,
     ) -> None:
-        self.algorithm_spec = algorithm
-        self.config = make_config(config_class(algorithm), config or {})
-        self.env = env
-        self.env_kwargs = with_wrappers(env, env_kwargs or {}, self.config.env_wrapper)
-        self.total_timesteps = int(total_timesteps)
-        self.seed = seed
+        own = make_config(config_class(algorithm), config or {})
+        super().__init__(
+            algorithm,
+            env,
+            own,
+            total_timesteps=total_timesteps,
+            seed=seed,
+            controls=controls,
+            env_kwargs=with_wrappers(env, env_kwargs or {}, own.env_wrapper),
+        )
         self.device = "cpu" if device == "auto" else device
-        self.controls = controls or Controls()
         if self.controls.plateau_patience is not None:
             raise UserError(f"{algorithm} has no plateau rule; leave out --plateau-patience.")
         self.acts_only = _acts_only
-        self.extra: dict[str, Any] = {}
-        self.monitor = Monitor(self.controls)
-        self.diverged: str | None = None
-        self.view: dict[str, Any] = {"frame_stack": self.config.frame_stack}
+        self.view = {"frame_stack": self.config.frame_stack}
         self._episodes: list[Episode] = []
         self._ended_by: str | None = None  # by a callback
 
@@ -116,6 +112,7 @@ class SB3Agent:
             device=self.device,
             acts_only=_acts_only,
         )
+        self.replays = getattr(self._model, "replay_buffer", None) is not None
         self._log = Recorder()
         self._model.set_logger(self._log)
         self._callbacks = Callbacks([Episodes(self._take), *callbacks])
@@ -140,22 +137,9 @@ class SB3Agent:
         return int(self._model.num_timesteps)
 
     @property
-    def replays(self) -> bool:
-        """Whether it has a replay buffer."""
-        return getattr(self._model, "replay_buffer", None) is not None
-
-    @property
     def stop_reason(self) -> str | None:
         """The reason why the controls, or a callback, ended the training; None: they did not."""
         return self.monitor.stop_reason or self._ended_by
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to train."""
-        return self._is_done(self.total_timesteps)
-
-    def _is_done(self, until: int) -> bool:
-        return bool(self.diverged or self.stop_reason) or self.env_steps >= until
 
     def _take(self, value: float, length: int, env_steps: int) -> None:
         self.monitor.episode(value, env_steps)
@@ -237,10 +221,6 @@ class SB3Agent:
 
     # --------------------------------------------------------------------------------- checkpoints
 
-    def load_weights(self, path: str | Path) -> None:
-        """Raise `UserError`: SB3's networks can't be taken over."""
-        raise UserError(f"{self.algorithm_spec} {NO_WEIGHTS}")
-
     def with_config(self, config: Mapping[str, object]) -> SB3Agent:
         """Return one that goes on here with other hyperparameters, in new episodes."""
         changed = changed_config(self.config, config)
@@ -258,80 +238,34 @@ class SB3Agent:
             _steps_before=self.env_steps,
         )
         other._take_over(self._state(memory=True))
-        other.extra = self.extra
+        other.diverged, other.extra = self.diverged, self.extra
+        other.monitor.load_state_dict(self.monitor.state_dict())
         self.close()
         return other
 
-    def go_on(self, controls: Controls) -> None:
-        """Let other controls decide from now on; see `rltune.agents.Agent.go_on`."""
-        if controls != self.controls:
-            self.controls = controls
-            self.monitor.go_on(controls)
-
     def _state(self, *, memory: bool) -> dict[str, Any]:
+        """Return SB3's state: tensors and plain Python, unlike its own files, which are pickles.
+
+        The environments' unfinished episodes, the generators and what callbacks keep are not in it:
+        a training that goes on is not bit-equal to one that was never stopped.
+        """
         return {
-            "diverged": self.diverged,
-            "monitor": self.monitor.state_dict(),
             "ended_by": self._ended_by,
             "learned": learned_state(self._model),
             "normalizer": normalizer_state(self._model),
             "memory": replay_state(self._model) if memory else None,
         }
 
+    @classmethod
+    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
+        return {"_steps_before": state["env_steps"], "_acts_only": acts_only}
+
     def _take_over(self, state: Mapping[str, Any]) -> None:
         load_learned(self._model, state["learned"])
         load_normalizer(self._model, state["normalizer"])
         if not self.acts_only:
             load_replay(self._model, state["memory"])
-        self.diverged = state["diverged"]
         self._ended_by = state["ended_by"]
-        self.monitor.load_state_dict(state["monitor"])
-
-    def save(self, path: str | Path, *, memory: bool = True) -> None:
-        """Write SB3's state and ours into one file, atomically; ``memory``: the replay, too.
-
-        Tensors and plain Python only, unlike SB3's own files, which are pickles. The environments'
-        unfinished episodes, the generators and what callbacks keep are not in it: a training that
-        goes on is not bit-equal to one that was never stopped.
-        """
-        checkpoint.write(
-            path,
-            {
-                **checkpoint.about(self),
-                "env_steps": self.env_steps,
-                **self._state(memory=memory),
-            },
-        )
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        device: str = "auto",
-        env: str | None = None,
-        algorithm: str | None = None,
-        acts_only: bool = False,
-    ) -> SB3Agent:
-        """Return the agent that ``save`` wrote; see `rltune.agents.Agent.load`."""
-        state = checkpoint.read(path, env=env, agent=algorithm)
-        agent = cls(
-            state["agent"],
-            state["env"],
-            state["config"],
-            device=device,
-            _steps_before=checkpoint.whole(state, "env_steps", path),
-            _acts_only=acts_only,
-            **checkpoint.setting(state, path),
-        )
-        try:
-            with checkpoint.fitting(path, state["agent"], state["env"]):
-                agent._take_over(state)
-        except UserError:
-            agent.close()
-            raise
-        agent.extra = state["extra"]
-        return agent
 
     def close(self) -> None:
         """End the callbacks, and close the environments."""
