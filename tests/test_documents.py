@@ -23,6 +23,13 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("rltune ")
 ]
+# Files of the user's own that the commands name.
+OWN = {
+    "ppo.py": "import argparse\nparser = argparse.ArgumentParser()\n"
+    "parser.add_argument('--learning-rate', type=float)\n",
+    "my_module.py": "def my_train(config, trial):\n    trial.report(trial.budget, 1.0)\n",
+    "my.yaml": "budget: 1000\nspace: {learning_rate: {log: [1e-5, 1e-2]}}\n",
+}
 
 
 def run(argv: list[str], folder: Path) -> str:
@@ -39,6 +46,9 @@ def test_searches_of_the_readme_resolve(
     if "LunarLander-v3" in argv:
         pytest.importorskip("Box2D")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in OWN.items():
+        (tmp_path / name).write_text(text)
     assert main([*argv, "--dry-run"]) == 0
 
 
