@@ -80,7 +80,8 @@ class Algorithm(ABC, Generic[C]):
         kernel: computes in place of PyTorch; None: PyTorch does
         data_parallel: several learners can compute its updates (`rltune.agents.parallel`): what it
             learns from is divided by the ``shares`` of its learner
-        NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are
+        NETWORKS: the parts of ``state_dict`` that are networks' weights, those that there are; the
+            first of them acts
     """
 
     Config: ClassVar[type[AgentConfig]]

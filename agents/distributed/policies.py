@@ -20,7 +20,7 @@ class Policy:
 
     Attributes:
         version: the updates that it has had
-        state: of the algorithm, or its networks and numbers alone; None: as of the last one
+        state: of the algorithm, or what acts and numbers alone; None: as of the last one
         whole: whether the state is all of it, generators too, and the actor hands back its own
         acted: env steps of exploration of the whole training
         statistics: of the running normalisations, see `statistics_of`; of a whole one, their state
@@ -48,7 +48,7 @@ def policy_of(
         state = {
             name: value
             for name, value in state.items()
-            if name in algorithm.NETWORKS or value is None or isinstance(value, int | float)
+            if name == algorithm.NETWORKS[0] or value is None or isinstance(value, int | float)
         }
     running = normalizers.state_dict() if whole else statistics_of(normalizers)
     return Policy(version, as_arrays(state), whole, acted, as_arrays(running))
