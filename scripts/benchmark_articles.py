@@ -48,7 +48,8 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    # 10,000 env steps without updates, then one update for each: 100,000 of them.
+    # 10,000 env steps without updates, then one update for each: 100,000 of them. TF-Agents' target
+    # entropy is half of Stable-Baselines3's: -dim / 2, for eight joints.
     "minitaur": Row(
         "sac",
         "MinitaurBulletEnv-v0",
@@ -56,7 +57,8 @@ ROWS = {
         {
             **{"net_arch": (256, 256), "batch_size": 256, "learning_starts": 10_000},
             **{"learning_rate": 3e-4, "tau": 0.005, "reward_scale": 1.0, "buffer_size": 10_000},
-            **{"train_freq": 1, "gradient_steps": 1, "num_actors": 1, "max_policy_lag": 16},
+            **{"train_freq": 1, "gradient_steps": 1, "target_entropy": "-4"},
+            **{"num_actors": 1, "max_policy_lag": 16},
         },
         {"eval_freq": 10_000, "eval_episodes": 20, "eval_at_start": True},
         3,

@@ -22,9 +22,12 @@ SEED, SPACE = "seed", "search_space"  # arguments that a search gives
 class Foreign(OptunaSampler):
     """A sampler with Optuna's interface, OptunaHub's included.
 
-    It is made anew for every trial, as all are: what it knows has to come from the study. All
-    keywords of its constructor are options. The seed is given where it takes one, and the
-    unconditional dimensions where it needs a ``search_space``.
+    One of Optuna's own package is made anew for every trial, as all of ours are: what it knows
+    comes from the study, and a search that goes on draws what it would have drawn. Others may keep
+    something in themselves, so they are made once in the life of a search's process, and see the
+    trial that they draw for among the trials, as in Optuna. All keywords of its constructor are
+    options. The seed is given where it takes one, and the unconditional dimensions where it needs a
+    ``search_space``.
 
     Class attributes:
         kind: Optuna's class
@@ -32,6 +35,7 @@ class Foreign(OptunaSampler):
 
     for_several = True  # as far as Optuna's class does
     kind: ClassVar[type[BaseSampler]]
+    _kept: BaseSampler | None = None
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Foreign(OptunaSampler):
         values: Mapping[str, Any],
     ) -> None:
         super().__init__(parameters, directions, seed, values)
+        self.sees_its_trial = self.kind.__module__.partition(".")[0] != "optuna"
         self.make(seed)  # what it refuses shows up before the search begins
 
     @classmethod
@@ -61,6 +66,8 @@ class Foreign(OptunaSampler):
 
     def make(self, seed: int) -> BaseSampler:
         """Return Optuna's sampler for the draws of one trial."""
+        if self._kept is not None:
+            return self._kept
         taken, values = _parameters(self.kind), dict(self.values)
         if SEED in taken:
             values[SEED] = seed
@@ -69,9 +76,12 @@ class Foreign(OptunaSampler):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ExperimentalWarning)
-                return self.kind(**values)
+                made = self.kind(**values)
         except Exception as error:
             raise self._failed("can't be made", error) from error
+        if self.sees_its_trial:
+            self._kept = made
+        return made
 
     def draws(
         self, trials: Sequence[FrozenTrial], known: Sequence[FrozenTrial], seed: int

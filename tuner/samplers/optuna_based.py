@@ -24,10 +24,12 @@ class OptunaSampler(Sampler):
     Class attributes:
         max_draws: for one trial, before the candidate comes from the space itself
         left_kinds: what dimensions it does not draw together, in words
+        sees_its_trial: whether the trial that it draws for is among those that it sees
     """
 
     max_draws: ClassVar[int] = 50
     left_kinds: ClassVar[str] = "conditional"
+    sees_its_trial: bool = False
     _shared: tuple[int, dict[str, Any]] = (0, {})  # of so many trials
 
     @abstractmethod
@@ -63,6 +65,8 @@ class OptunaSampler(Sampler):
             sampler = self.make(seed)
             view = View(self.view(known), self.directions, self._shared_attrs(trials))
             joint = self.joint() or self._groups(sampler, view, trial)
+            if self.sees_its_trial:
+                view.trials_seen.append(trial)
         for attempt in range(self.max_draws):
             with quiet():
                 relative = sampler.sample_relative(view, trial, joint) if joint else {}

@@ -137,3 +137,24 @@ def test_a_search_with_one_and_with_a_scheduler_of_ones_own(
         rltune.replay(result.path, "asha")
     resumed = rltune.resume(result.path, trials=7, screen="none")
     assert list(resumed.trials()["state"]) == [*["COMPLETE", "PRUNED"] * 3, "COMPLETE"]
+
+
+class Counting(RandomSampler):
+    """Keeps what it has drawn in itself, and looks at the trial before its own."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.drawn = 0
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+        assert study.trials[-1].number == trial.number
+        assert [t.value for t in study.trials[:-1]] == [float(i) for i in range(trial.number)]
+        self.drawn += 1
+        return {"n_epochs": self.drawn}
+
+
+def test_one_that_keeps_something_in_itself_is_made_once() -> None:
+    assert [values["n_epochs"] for values in proposals(f"{__name__}:Counting", 4)] == [1, 2, 3, 4]
