@@ -55,12 +55,21 @@ def storage_error(
     return StorageError(f"cannot write {os.fspath(path)}: {reason}{remedy and f'; {remedy}'}.")
 
 
+MANY = 30  # names that a message lists at most
+
+
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
     """Return the error for a ``name`` that is not ``known``, with the closest one that is."""
     names = sorted(known)
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     close = close or [other for other in names if name and other.startswith(name.lower())]
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(names)}."
+    if close:
+        hint = f"did you mean {close[0]!r}?"
+    elif len(names) <= MANY:
+        hint = f"choose one of: {', '.join(names)}."
+    else:
+        nearest = difflib.get_close_matches(name.lower(), names, n=5, cutoff=0)
+        hint = f"the nearest of {len(names)} are: {', '.join(nearest)}."
     prefix = f"{where}: " if where else ""
     return UserError(f"{prefix}unknown {kind} {name!r}; {hint}")
 

@@ -79,6 +79,7 @@ def test_every_alias_means_a_hyperparameter_of_some_agent() -> None:
     ("values", "message"),
     [
         ({"gama": 0.9}, "space.yaml:3: unknown hyperparameter 'gama'; did you mean 'gamma'"),
+        ({"xyz": 1}, r"unknown hyperparameter 'xyz'; the nearest of \d+ are: (\w+, ){4}\w+\.$"),
         ({"gamma": 1.5}, "gamma is 1.5, but must be between 0 and 1"),
         ({"learning_rate": -1}, "learning_rate is -1, but must be at least 0"),
         ({"learning_rate": "fast"}, "a number or a schedule such as lin_1e-3"),
