@@ -22,19 +22,25 @@ Env = gymnasium.Env[Any, Any]
 Frame = npt.NDArray[np.uint8]
 NOOP_MAX = 30
 FRAME_SKIP = 4
-SCREEN_SIZE = 84
+SCREEN_SIZE, MAX_SCREEN_SIZE = 84, 160  # the screen is 160 pixels wide
 
 
-def preprocess(env: Env, repeat_action_probability: float) -> Env:
+def preprocess(env: Env, repeat_action_probability: float, screen_size: int = SCREEN_SIZE) -> Env:
     """Return an ALE environment with the standard steps, unstacked.
 
     Args:
         env: made with ``frameskip=1`` and ``repeat_action_probability=0``
         repeat_action_probability: that of sticky actions, per frame (Machado et al., 2018)
+        screen_size: pixels of a side; smaller pictures make a network faster
 
     Raises:
-        UserError: OpenCV is missing, or actions are continuous.
+        UserError: OpenCV is missing, actions are continuous, or there is no such size.
     """
+    if not isinstance(screen_size, int) or not 10 <= screen_size <= MAX_SCREEN_SIZE:
+        raise UserError(
+            f"screen_size is {screen_size!r}, but must be a whole number from 10 to "
+            f"{MAX_SCREEN_SIZE}"
+        )
     try:
         import cv2
     except ImportError as error:
@@ -43,11 +49,11 @@ def preprocess(env: Env, repeat_action_probability: float) -> Env:
         ) from error
     if not isinstance(env.action_space, spaces.Discrete):
         raise UserError("Atari games are preprocessed for discrete actions; leave continuous out")
-    return _Game(env, repeat_action_probability, cv2)
+    return _Game(env, repeat_action_probability, screen_size, cv2)
 
 
 class _Game(gymnasium.Wrapper[Frame, Any, Any, Any]):
-    """The standard steps, by calls of the emulator: an observation is a frame, 84x84 and grey.
+    """The standard steps, by calls of the emulator: an observation is a frame, square and grey.
 
     Bit for bit the same as gymnasium's AtariPreprocessing, with less work: only frames that count
     are read, and only strips of the screen that have changed are shrunk, mostly a tenth to a third.
@@ -63,7 +69,7 @@ class _Game(gymnasium.Wrapper[Frame, Any, Any, Any]):
     terminal for the learner, so the extra frames never enter a bootstrap.
     """
 
-    def __init__(self, env: Env, repeat_action_probability: float, cv2: Any) -> None:
+    def __init__(self, env: Env, repeat_action_probability: float, size: int, cv2: Any) -> None:
         super().__init__(env)
         self._cv2 = cv2
         self._console = cast(Any, env.unwrapped)
@@ -78,17 +84,17 @@ class _Game(gymnasium.Wrapper[Frame, Any, Any, Any]):
         self._lives = 0
         height, width = self._ale.getScreenDims()
         self._screen, self._before = np.zeros((2, height, width), np.uint8)
-        # Strips that are shrunk to whole rows: 5 of the screen's rows to 2. OpenCV's arithmetic is
-        # the same for one of them where a strip's rows are exact in binary.
-        is_exact = (2 * height / SCREEN_SIZE).is_integer()
-        n_strips = math.gcd(height, SCREEN_SIZE) if is_exact else 1
+        # Strips that are shrunk to whole rows: of 84 pixels, 5 of the screen's rows to 2. OpenCV's
+        # arithmetic is the same for one of them where a strip's rows are exact in binary.
+        is_exact = (2 * height / size).is_integer()
+        n_strips = math.gcd(height, size) if is_exact else 1
         self._strips = self._screen.reshape(n_strips, -1, width)
         self._shrunk = np.zeros_like(self._strips)  # what `_small` was made of
-        self._small = np.zeros((n_strips, SCREEN_SIZE // n_strips, SCREEN_SIZE), np.uint8)
+        self._small = np.zeros((n_strips, size // n_strips, size), np.uint8)
         self._words = [
             strips.reshape(n_strips, -1).view(np.uint64) for strips in (self._strips, self._shrunk)
         ]
-        self.observation_space = spaces.Box(0, 255, (SCREEN_SIZE, SCREEN_SIZE), np.uint8)
+        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -164,10 +170,10 @@ class _Game(gymnasium.Wrapper[Frame, Any, Any, Any]):
             self._shrunk[changed] = strips
             small[changed] = self._cv2.resize(
                 strips.reshape(-1, strips.shape[-1]),
-                (SCREEN_SIZE, len(changed) * small.shape[1]),
+                (small.shape[2], len(changed) * small.shape[1]),
                 interpolation=self._cv2.INTER_AREA,
             ).reshape(-1, *small.shape[1:])
-        return self._small.reshape(SCREEN_SIZE, SCREEN_SIZE).copy()
+        return self._small.reshape(-1, self._small.shape[2]).copy()
 
     def _info(self) -> dict[str, Any]:
         return {

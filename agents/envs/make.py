@@ -299,7 +299,7 @@ def _make_registered(
     spec: gymnasium.envs.registration.EnvSpec, atari: bool, kwargs: dict[str, Any]
 ) -> Env:
     if atari:
-        from rltune.agents.envs.atari import preprocess
+        from rltune.agents.envs.atari import SCREEN_SIZE, preprocess
 
         if "frameskip" in kwargs:
             raise UserError(f"environment {spec.id!r}: preprocessing fixes the frameskip at 4")
@@ -307,6 +307,7 @@ def _make_registered(
         kwargs = {**spec.kwargs, "obs_type": "grayscale", **kwargs, "frameskip": 1}
         sticky = kwargs["repeat_action_probability"]
         kwargs["repeat_action_probability"] = 0.0
+        size = kwargs.pop("screen_size", SCREEN_SIZE)
     unchecked = copy.copy(spec)
     unchecked.order_enforce = False
     try:
@@ -314,7 +315,7 @@ def _make_registered(
         made: Env = gymnasium.make(
             unchecked, max_episode_steps=-1, disable_env_checker=True, **kwargs
         )
-        return preprocess(made, sticky) if atari else made
+        return preprocess(made, sticky, size) if atari else made
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise _missing(spec, error) from error
     except gymnasium.error.Error as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils import seeding
 from rltune.agents.envs.vector import Envs, make_env
+from rltune.agents.errors import UserError
 
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
@@ -119,6 +120,22 @@ def test_the_frames_are_those_of_gymnasiums_wrapper(name):
         steps, score = steps + 1, score + abs(reward)
     assert steps >= 100
     assert score > 0
+
+
+def test_a_smaller_screen_is_the_same_picture():
+    small, large = (
+        make_env("PongNoFrameskip-v4", frame_stack=1, env_kwargs={"screen_size": size})
+        for size in (42, 84)
+    )
+    pairs = [env.reset(seed=1)[0] for env in (small, large)]
+    for _ in range(30):
+        pairs = [env.step(2)[0] for env in (small, large)]
+    assert pairs[0].shape == (1, 42, 42)
+    shrunk = pairs[1].reshape(42, 2, 42, 2).mean((1, 3))
+    assert np.abs(shrunk - pairs[0][0]).max() <= 1  # of rounding
+    for size in (9, 161, 42.5, "small"):
+        with pytest.raises(UserError, match=r"screen_size is .*a whole number from 10 to 160"):
+            make_env("PongNoFrameskip-v4", env_kwargs={"screen_size": size})
 
 
 def test_no_frameskip_ids_are_not_sticky_in_envpool():
