@@ -78,8 +78,6 @@ ROWS = {
             **{"exploration_fraction": 0.1, "exploration_final_eps": 0.01},
         },
         {
-            # A quarter of the usual pixels: an update takes a fifth of the time.
-            **{"env_kwargs": {"screen_size": 42}},
             **{"target_reward": 19.0, "reward_buffer_size": 10},
             **{"eval_freq": 50_000, "eval_episodes": 3},
         },

@@ -117,7 +117,7 @@ def test_nobody_takes_more_than_its_seconds(tmp_path: Path, no_ray: None) -> Non
     slow = trials[trials["config.sleep"] > 0]
     assert set(slow["reason"]) == {"stopped: its 0.5 seconds are used up"}
     assert slow["budget_reached"].max() <= 500
-    assert slow["seconds"].min() >= 0.5
+    assert slow["seconds"].min() >= 0.49  # of two clocks
 
 
 def test_several_objectives_count_env_steps(tmp_path: Path, no_ray: None) -> None:

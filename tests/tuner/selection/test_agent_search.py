@@ -163,6 +163,7 @@ def test_what_works_with_one_agent_alone_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
 def test_agents_of_ones_own_are_compared(tmp_path: Path) -> None:
     agents = ["toy:ToyAgent", "toy:DescentAgent"]

@@ -92,6 +92,7 @@ def test_a_tuner_takes_proposals_and_stops_early(tmp_path: Path) -> None:
     assert best == max(trial.value for trial in trials if trial.value is not None)
 
 
+@pytest.mark.slow
 def test_a_killed_tuner_is_restored_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

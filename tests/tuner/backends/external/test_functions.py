@@ -244,6 +244,7 @@ def test_a_function_that_fails_ends_its_trial(tmp_path: Path) -> None:
         search(tmp_path, "toy_train:train_silently", trials=4, name="silent")
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     """The driver and its workers are killed; the function finds its own files."""
     space = {**SPACE, "fixed": {"sleep": 0.15}}
