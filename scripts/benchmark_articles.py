@@ -161,7 +161,8 @@ def draw(found: list[dict[str, Any]]) -> None:
             if one["row"] == name:
                 x, y = zip(*one["curve"], strict=True)
                 panel.plot(x, y, color="#1f77b4", alpha=0.8)
-        panel.axhline(row.figure, color="#888888", linestyle="--")
+        panel.axhline(row.figure, color="#888888", linestyle="--", label="the article")
+        panel.legend(frameon=False)
         panel.set(title=f"{row.agent.upper()} on {row.env}", xlabel="env steps", ylabel=row.column)
     figure.tight_layout()
     figure.savefig(PICTURE)
