@@ -6,8 +6,8 @@
     python scripts/benchmark_articles.py report                     # table and picture alone
 
 Each training is a run directory, which the same command goes on with, and at its end a row of
-docs/benchmarks/articles.jsonl with its curve. Minitaur takes some 20 minutes a seed on two idle
-cores, Pong an hour or two.
+docs/benchmarks/articles.jsonl with its curve. Minitaur takes half an
+hour a seed beside other work on two cores; for Pong, expect two hours.
 """
 
 from __future__ import annotations

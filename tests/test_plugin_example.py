@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import rltune
 
+from tests.tuner.searching import check_resumed, kill_when_saved
+
 ROOT = Path(__file__).parents[1]
 NAMES = {
     "agents": "cautious",
@@ -110,3 +112,19 @@ def test_a_reward_signal_rewards_a_training(folder: Path) -> None:
     row = found.history().iloc[-1]
     assert row["custom_reward"] > 0
     assert row["novelty_loss"] > 0
+
+
+@pytest.mark.slow
+def test_a_killed_search_over_a_backend_goes_on_to_its_answer(folder: Path) -> None:
+    words = "-m rltune run hill:linear --env CartPole-v1 -n 60000 --sampler mutation "
+    words += "--scheduler follow --trials 4 --test-seeds 2 --finalists 2 --wandb off --plain "
+    words += "--no-report --name killed"
+    found = folder / "runs" / "killed"
+    environ = {**os.environ, "PYTHONPATH": str(folder / "lib")}
+    kill_when_saved(words.split(), found, cwd=folder, env=environ)
+    before = rltune.open(found).history()
+    run(folder, "resume killed --plain")
+    check_resumed(found, before)
+    run(folder, "report killed")
+    run(folder, "importances killed")
+    assert "episode length" in run(folder, "eval killed --episodes 2")

@@ -1,11 +1,11 @@
-"""The ways to bring a training: on CartPole, killed once, and on to the answer."""
+"""The ways to bring a training: on CartPole, killed once, and on to the answer.
+
+That of a plug-in is in tests/test_plugin_example.py, that of Ray Tune in tune/test_in_ray_tune.py.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,10 @@ NOISE = {"noise": {"log": [0.01, 1.0]}}
 OPTIONS = "--trials 4 --test-seeds 2 --finalists 2 --wandb off --plain --no-report --name run"
 
 
-def killed(agent: str, folder: Path, options: str, path: str = "") -> Path:
+def killed(agent: str, folder: Path, options: str) -> Path:
     """Return the run directory of a search that was killed with all that it had started."""
     words = ["-m", "rltune", "run", agent, *options.split(), *OPTIONS.split()]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([path, str(HERE)])}
+    environ = {**os.environ, "PYTHONPATH": str(HERE)}
     run = folder / "run"
     kill_when_saved([*words, "--storage-path", str(folder)], run, env=environ)
     return run
@@ -73,27 +73,3 @@ def test_stable_baselines3(tmp_path: Path, library: str) -> None:
     best = rltune.load(run)
     assert best(np.zeros(4, np.float32)) in (0, 1)
     best.close()
-
-
-def test_an_agent_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = shutil.copytree(HERE.parents[1] / "examples" / "plugin", tmp_path / "source")
-    install = "install --quiet --no-deps --no-build-isolation --no-index --target"
-    library = str(tmp_path / "lib")
-    words = ["-m", "pip", *install.split(), library, str(source)]
-    subprocess.run([sys.executable, *words], check=True)
-    options = "--env CartPole-v1 -n 60000 --sampler mutation --scheduler follow"
-    run = killed("hill:linear", tmp_path, options, library)
-    environ = {**os.environ, "PYTHONPATH": library}
-    before = rltune.open(run).history()
-
-    def rltune_with_it(*words: str) -> str:
-        command = [sys.executable, "-m", "rltune", *words]
-        return subprocess.run(
-            command, env=environ, capture_output=True, text=True, check=True
-        ).stdout
-
-    rltune_with_it("resume", str(run), "--plain")
-    check_resumed(run, before)
-    rltune_with_it("report", str(run))
-    rltune_with_it("importances", str(run))
-    assert "episode length" in rltune_with_it("eval", str(run), "--episodes", "2")

@@ -123,7 +123,7 @@ class BaseTrainer(ABC):
         """Go on from a state; whatever is raised becomes a `UserError`: it does not fit."""
 
     @classmethod
-    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
+    def _arguments(cls, state: Mapping[str, Any], acts_only: bool) -> dict[str, Any]:
         """Return further arguments of its constructor, to go on from a state."""
         return {}
 
@@ -165,7 +165,7 @@ class BaseTrainer(ABC):
         checkpoint.whole(state, "env_steps", path)
         more = {
             **checkpoint.setting(state, path),
-            **cls._arguments(state, path, acts_only),
+            **cls._arguments(state, acts_only),
             "device": device,
         }
         made: Any = cls

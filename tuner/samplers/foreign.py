@@ -47,6 +47,7 @@ class Foreign(OptunaSampler):
         super().__init__(parameters, directions, seed, values)
         self.sees_its_trial = self.kind.__module__.partition(".")[0] != "optuna"
         self.make(seed)  # what it refuses shows up before the search begins
+        self._kept = None  # a resumed search must not draw again what it drew at its beginning
 
     @classmethod
     def checked_options(cls, values: Mapping[str, Any]) -> dict[str, Any]:

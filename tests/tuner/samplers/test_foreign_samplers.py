@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import optuna
 import pytest
@@ -154,6 +154,31 @@ class Counting(RandomSampler):
         assert [t.value for t in study.trials[:-1]] == [float(i) for i in range(trial.number)]
         self.drawn += 1
         return {"n_epochs": self.drawn}
+
+
+class Seeded(RandomSampler):
+    """Tells its seeds."""
+
+    seeds: ClassVar[list[int]] = []
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seeds.append(seed)
+
+
+def test_a_resumed_search_gives_it_another_seed() -> None:
+    name = f"{__name__}:Seeded"
+    proposals(name, 3)
+    first = Seeded.seeds[-1]  # the one before it was of the check
+    proposer = Proposer(SPACE, name, {}, 0, "maximize")
+    trials = []
+    for number in range(3):
+        trial = optuna.trial.create_trial(value=float(number), user_attrs={"hash": str(number)})
+        trial.number = number
+        trials.append(trial)
+    assert proposer.propose(trials) is not None
+    assert len(Seeded.seeds) == 4
+    assert Seeded.seeds[-1] != first
 
 
 def test_one_that_keeps_something_in_itself_is_made_once() -> None:

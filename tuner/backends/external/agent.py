@@ -217,7 +217,7 @@ class ExternalAgent(BaseTrainer):
         }
 
     @classmethod
-    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
+    def _arguments(cls, state: Mapping[str, Any], acts_only: bool) -> dict[str, Any]:
         if acts_only:
             raise UserError(
                 f"{state['agent'].removeprefix(cls.kind)} is code of your own: rltune knows its "

@@ -11,7 +11,6 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -229,7 +228,7 @@ class RLlibAgent(BaseTrainer):
     # --------------------------------------------------------------------------------- checkpoints
 
     def _state(self, *, memory: bool) -> dict[str, Any]:
-        """Return RLlib's state: tensors and plain Python, unlike its own checkpoints, its pickles.
+        """Return RLlib's state: tensors and plain Python; its own checkpoints are pickles.
 
         The environments' unfinished episodes, the priorities of a replay and the global generators
         are not in it: a training that goes on is not bit-equal to one that was never stopped.
@@ -241,7 +240,7 @@ class RLlibAgent(BaseTrainer):
         }
 
     @classmethod
-    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
+    def _arguments(cls, state: Mapping[str, Any], acts_only: bool) -> dict[str, Any]:
         return {"_steps_before": state["env_steps"]}
 
     def _take_over(self, state: Mapping[str, Any]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -257,7 +256,7 @@ class SB3Agent(BaseTrainer):
         }
 
     @classmethod
-    def _arguments(cls, state: dict[str, Any], path: str | Path, acts_only: bool) -> dict[str, Any]:
+    def _arguments(cls, state: Mapping[str, Any], acts_only: bool) -> dict[str, Any]:
         return {"_steps_before": state["env_steps"], "_acts_only": acts_only}
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
