@@ -90,6 +90,7 @@ def test_a_search_uses_agent_sampler_scheduler_and_tracker(folder: Path) -> None
     assert f"clip_range = {found.best['clip_range']}\n" in text
 
 
+@pytest.mark.slow
 def test_a_backend_trains_and_goes_on(folder: Path) -> None:
     train = "train hill:linear --env CartPole-v1 --wandb off --plain"
     run(folder, f"{train} -n 3000 --eval-freq 1000 --name whole")

@@ -79,8 +79,16 @@ def reached(agent: Agent, goal: float, budget: int) -> float:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("recall", [False, True], ids=["feed-forward", "recurrent"])
-@pytest.mark.parametrize("picture", [False, True], ids=["vector", "visual"])
+@pytest.mark.parametrize(
+    ("picture", "recall"),
+    [
+        (False, False),
+        (False, True),
+        (True, False),
+        pytest.param(True, True, marks=pytest.mark.slow),
+    ],
+    ids=["vector-feed-forward", "vector-recurrent", "visual-feed-forward", "visual-recurrent"],
+)
 @pytest.mark.parametrize("actions", GOALS)
 def test_a_cell_is_learned(name: str, actions: str, picture: bool, recall: bool) -> None:
     agent = make(name, actions, picture, recall)
