@@ -180,8 +180,11 @@ def keywords(given: Mapping[str, Any], options: Mapping[str, Option]) -> dict[st
 
 def parse_whole(text: str) -> int:
     """Turn "50000" or "5e4" into a whole number. ValueError: it is none."""
-    value = float(text)
-    if value != int(value):
+    try:
+        return int(text)  # a float would round a large seed
+    except ValueError:
+        value = float(text)
+    if not value.is_integer():
         raise ValueError
     return int(value)
 

@@ -50,7 +50,7 @@ class SamplerOption:
             if not 0 < value <= 1:
                 raise UserError(f"{where} must be above 0 and at most 1; got {value!r}")
             return float(value)
-        if value != int(value) or value < self.lowest:
+        if not float(value).is_integer() or value < self.lowest:
             raise UserError(
                 f"{where} must be a whole number of at least {self.lowest}; got {value!r}"
             )

@@ -66,9 +66,14 @@ def test_flags_have_the_names_and_the_types_of_the_fields() -> None:
     assert parsed("") == {}
 
 
-def test_a_fraction_is_no_whole_number() -> None:
-    with pytest.raises(UserError, match=r"--cakes: invalid whole number value: '1\.5'"):
-        parsed("--cakes 1.5")
+@pytest.mark.parametrize("text", ["1.5", "1e400", "nan", "many"])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=f"--cakes: invalid whole number value: '{text}'"):
+        parsed(f"--cakes {text}")
+
+
+def test_a_large_whole_number_keeps_all_its_digits() -> None:
+    assert parsed(f"--cakes {2**53 + 1}") == {"cakes": 2**53 + 1}
 
 
 def test_the_help_page_shows_help_and_defaults_by_group() -> None:

@@ -102,6 +102,7 @@ def test_options_are_its_arguments_and_a_needed_space_is_given() -> None:
         ("optuna.samplers:TPESampler", {"n_startup": 3}, "unknown option of sampler.*n_startup"),
         ("optuna.samplers:TPESampler", {"seed": 3}, "unknown option of sampler.*'seed'"),
         ("optuna.samplers:GridSampler", {}, "can't be made: "),
+        ("tpe", {"n_startup_trials": float("inf")}, "must be a whole number of at least"),
         ("ptpe", {}, "unknown sampler 'ptpe'; did you mean 'tpe'"),
     ],
 )
