@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, extra: Sequence[str]) -> int:
         return int(args.main(args, extra) or 0)
     from rltune.common.reading import reading
 
-    with reading(getattr(args, "run", None) or ", ".join(args.runs)):
+    with reading(args.run if hasattr(args, "run") else ", ".join(args.runs)):
         return int(args.main(args, extra) or 0)
 
 

@@ -97,6 +97,8 @@ def run_path(storage: str | os.PathLike[str], name: str) -> Path:
 def find_run(run: str | os.PathLike[str], storage: str | os.PathLike[str] = STORAGE) -> Path:
     """Return the folder of a run given as a path, as a name in ``storage``, or as "latest"."""
     text = os.fspath(run)
+    if not text:  # a variable of a shell that is not set
+        raise UserError('the name of the run is empty; give its directory, its name or "latest".')
     if "://" in text:
         raise UserError(f"{text} is on cloud storage; copy it here first: rltune fetch {text}")
     places = (Path(text).expanduser(), Path(storage) / text)

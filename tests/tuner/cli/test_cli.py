@@ -118,6 +118,14 @@ def test_a_bad_space_is_named_with_its_place(
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
 
 
+@pytest.mark.parametrize("command", ["resume", "show", "report", "export", "compare", "dashboard"])
+@pytest.mark.usefixtures("folder")
+def test_a_variable_that_is_not_set_names_no_run(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert "the name of the run is empty" in complaint(capsys, command, "")
+
+
 def test_runs_that_are_none_or_newer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "empty").mkdir()
     assert "no run directory" in complaint(capsys, "resume", "empty")
