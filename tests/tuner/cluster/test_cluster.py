@@ -276,9 +276,7 @@ def nodes() -> Iterator[Any]:
         patch.setenv("TOY_FOLDER", folder)
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 2)
-        raylet: Any = importlib.import_module("ray._raylet")
-        raylet.Config.initialize("")
-        raylet.AuthenticationTokenLoader.instance().reset_cache()
+        read_authentication()
         args = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
         several = Cluster(initialize_head=True, head_node_args=args)
         try:
@@ -286,6 +284,14 @@ def nodes() -> Iterator[Any]:
         finally:
             several.shutdown()
             shutil.rmtree(folder, ignore_errors=True)
+    read_authentication()  # or the next cluster of this process would want the token
+
+
+def read_authentication() -> None:
+    """Let Ray in this process take the mode and the token from the environment as it is."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 # The user's own module: it notes on which nodes it was imported, and from where.

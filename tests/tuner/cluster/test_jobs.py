@@ -99,6 +99,7 @@ def head() -> Iterator[str]:
             process.terminate()
             process.wait(60)
             shutil.rmtree(folder, ignore_errors=True)
+    importlib.import_module("ray._raylet").AuthenticationTokenLoader.instance().reset_cache()
 
 
 def unused_port() -> int:
