@@ -43,7 +43,7 @@ def weights(agent: Agent) -> dict[str, torch.Tensor]:
         ("Aim", {"learning_rate": "lin_1e-2"}),
         ("Fenced", {}),
         ("Picture", {"encoder": "small_cnn", "learning_rate": 1e-3}),
-        ("Remember", {"lstm_size": 16}),
+        pytest.param("Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
     ],
 )
 def test_every_kind_of_action_is_learned(env: str, config: dict[str, Any], tmp_path: Path) -> None:

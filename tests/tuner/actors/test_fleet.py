@@ -114,6 +114,7 @@ def server_pid(fleet: Any) -> int:
     return int(ray.get(fleet._server.pid.remote()))
 
 
+@pytest.mark.slow
 def test_a_queue_of_rollouts_that_died_is_replaced() -> None:
     trained = make("ppo", lag=1)
     trained.learn(200)
@@ -162,6 +163,7 @@ def failing() -> Failing:
     return Failing()
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_killed_learner_end() -> None:
     code = (
         "import time, ray\n"

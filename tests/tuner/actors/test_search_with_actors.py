@@ -18,7 +18,7 @@ SPACE = {
 }
 
 
-@pytest.mark.parametrize("victim", ["actor", "learner"])
+@pytest.mark.parametrize("victim", ["actor", pytest.param("learner", marks=pytest.mark.slow)])
 def test_a_trial_survives_its_actor_and_its_learner(
     victim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import rltune
 from rltune.analysis.replay_sampler import BEST, proposed_again
 from rltune.cli import main
 from searching import search
+from serial_jobs import run_here
+
+HERE = Path(__file__).parents[1]
 
 MIXED: dict[str, Any] = {
     "space": {
@@ -39,12 +43,20 @@ def test_a_changed_result_changes_the_proposals(tmp_path: Path, no_ray: None) ->
     assert again < of
 
 
-@pytest.fixture
-def recorded(tmp_path: Path, no_ray: None) -> Path:
+@pytest.fixture(scope="module")
+def forty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty proposals by chance, of which those with the highest quality are the best."""
-    return search(
-        tmp_path, sampler="random", scheduler="none", trials=40, tournament=False, eval_episodes=1
-    ).path
+    options = {"sampler": "random", "scheduler": "none", "trials": 40, "eval_episodes": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        run_here(patch)
+        return search(tmp_path_factory.mktemp("forty"), tournament=False, **options).path
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, forty: Path) -> Path:
+    """A copy of that search."""
+    return shutil.copytree(forty, tmp_path / "run")
 
 
 def test_a_sampler_that_learns_comes_to_the_best_sooner(recorded: Path) -> None:

@@ -97,6 +97,7 @@ def test_workers_with_long_iterations_get_no_calls_ahead() -> None:
     assert len(actor.calls) == 2
 
 
+@pytest.mark.slow
 def test_a_slow_driver_keeps_no_worker_waiting_between_rows(
     tmp_path: Path, toy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

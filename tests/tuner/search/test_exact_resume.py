@@ -122,7 +122,7 @@ def frames(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         pytest.param(
             {"eval_episodes": 6, "eval_share": 0.9}, id="few episodes", marks=pytest.mark.slow
         ),
-        pytest.param({"seeds": "racing"}, id="racing"),
+        pytest.param({"seeds": "racing"}, id="racing", marks=pytest.mark.slow),
         pytest.param(
             {"sampler": "random", "scheduler": "median", "seeds": 2},
             id="two seeds",

@@ -330,6 +330,7 @@ def test_run_yaml_tells_everything(tmp_path: Path) -> None:
     assert {"rltune", "ray", "optuna"} <= set(content["versions"])
 
 
+@pytest.mark.slow
 def test_two_searches_in_two_threads_both_end(tmp_path, capsys):
     results = {}
 

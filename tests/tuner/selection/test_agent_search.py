@@ -83,6 +83,7 @@ def test_all_parts_have_one_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert happened == ["all parts"]  # each part joins the cluster, with the user's code
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
 def test_a_search_that_was_stopped_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

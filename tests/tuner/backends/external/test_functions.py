@@ -262,10 +262,8 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     assert all(steps[-1] > 0 for steps in begins if len(steps) > 1)  # which went on
 
 
-@pytest.mark.parametrize(
-    "agent",
-    ["toy_train:train_traced", pytest.param("script:toy_script.py", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["toy_train:train_traced", "script:toy_script.py"])
 def test_ctrl_c_ends_what_runs(tmp_path: Path, agent: str) -> None:
     (tmp_path / "my.yaml").write_text(
         "budget: 1000\nspace: {quality: {uniform: [0, 1]}}\nfixed: {sleep: 0.5}\n"
