@@ -108,7 +108,7 @@ def costs(setting: str, n_envs: int) -> dict[str, Any]:
     agent.learn(before + rollouts)
     rest = time.perf_counter() - began - sum(updates) - sum(rounds)
     rows = (agent.env_steps - before) / n_envs
-    parts = (algorithm, agent._normalizers)
+    parts = (algorithm, agent.normalizers)
     made, loaded = list[float](), list[float]()
     for _ in range(20):
         policy = timed(policy_of, made)(*parts, 1, 0, whole=False)
