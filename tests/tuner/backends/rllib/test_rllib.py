@@ -47,6 +47,7 @@ SPACE = {
         "learning_rate": {"log": [1e-4, 1e-2]},
         "train_batch_size_per_learner": {"choice": [128, LONG]},
     },
+    "start": [{"train_batch_size_per_learner": 128}],
 }
 REPLAY = {
     "learning_starts": 32,
@@ -448,6 +449,7 @@ def test_a_search_of_rllibs_ppo(tmp_path: Path) -> None:
     assert list(trials["state"]) == ["COMPLETE"] * 3
     long = trials["config.train_batch_size_per_learner"] == LONG
     assert long[0]
+    assert not long[1]
     tuned = history[history.role == "tune"].set_index("trial")
     for trial, jumps in zip(trials["trial"], long, strict=True):
         rows = tuned.loc[[trial]]
