@@ -5,6 +5,7 @@
     python scripts/benchmark_speed.py held-out   # those of docs/benchmarks/held-out.md: once
     python scripts/benchmark_speed.py profile    # where rltune's CPU time goes, and the floor
     python scripts/benchmark_speed.py searches   # five minutes each; nothing else may run
+    python scripts/benchmark_speed.py thresholds # until a trial has the threshold's return
     python scripts/benchmark_speed.py trials     # trials that train nothing; nothing else may run
     python scripts/benchmark_speed.py table      # ratios, nothing but ratios
 
@@ -148,15 +149,17 @@ def profile(args: argparse.Namespace) -> None:
 
 
 def searches(args: argparse.Namespace) -> None:
+    """Run whole searches, or with ``thresholds`` those that end at the threshold."""
     from speed import searches as whole
 
+    jobs = whole.threshold_jobs if args.what == "thresholds" else whole.jobs
     store = Store(args)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(machine.environment(args.blas, Path(folder)))
-        for job in whole.jobs(args.slices):
+        for job in jobs(args.slices):
             name = f"{job['tuner']} {job['agent']} {job['env']}"
             engine = args.engine if job["tuner"] == "rltune" else None
-            key = {"what": "search", **job, "engine": engine, "minutes": args.minutes}
+            key = {**job, "engine": engine, "minutes": args.minutes}
             if store.has(key) or (args.only and not any(word in name for word in args.only)):
                 continue
             store.add(key, whole.search(key, args.minutes))
@@ -174,7 +177,9 @@ def trials(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    commands = ("run", "held-out", "profile", "searches", "trials", "table", "one")
+    commands = (
+        "run", "held-out", "profile", "searches", "thresholds", "trials", "table", "one",
+    )  # fmt: skip
     parser.add_argument("what", choices=commands)
     parser.add_argument("job", nargs="?")
     parser.add_argument("--only", nargs="+", help="rows or searches whose name has one of these")
@@ -199,7 +204,9 @@ def main() -> None:
     elif args.what == "table":
         print_tables(read(args.results))
     else:
-        {"profile": profile, "searches": searches, "trials": trials}[args.what](args)
+        todo = {"profile": profile, "trials": trials}
+        todo.update(searches=searches, thresholds=searches)
+        todo[args.what](args)
 
 
 if __name__ == "__main__":

@@ -126,13 +126,30 @@ def space_of(agent: str) -> Any:
 
 
 def search_rltune(
-    setting: Setting, seed: int, folder: Path, ends: float, engine: str | None = None
+    setting: Setting,
+    seed: int,
+    folder: Path,
+    ends: float,
+    engine: str | None = None,
+    until: float | None = None,
 ) -> None:
+    """Search with rltune; ``until``: the return with which a trial ends the search."""
     command = [sys.executable, "-m", "rltune", "run", setting.agent, "--env", setting.env]
     command += ["--budget", str(setting.budget), "--time-limit", f"{ends - time.time():.0f}s"]
     command += ["--seed", str(seed), "--storage-path", str(folder), "--name", "run"]
     command += ["--engine", engine] if engine else []
-    subprocess.run([*command, "--wandb", "off", "--no-report", "--plain"], check=True)
+    command += ["--wandb", "off", "--no-report", "--plain"]
+    if until is None:
+        subprocess.run(command, check=True)
+        return
+    started = time.time()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as search:
+        for line in search.stdout or ():
+            print(line, end="")
+            if " finished with " in line:  # reading histories takes time: only where one ended
+                trials = found_by_rltune(folder, started)["trials"]
+                if seconds_to(until, trials) < NEVER:
+                    search.send_signal(signal.SIGINT)
 
 
 def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:
@@ -155,7 +172,9 @@ def found_by_rltune(folder: Path, started: float) -> dict[str, Any]:
     return {"config": config, "trials": trials, "env_steps": int(trained)}
 
 
-def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+def search_tune(
+    setting: Setting, seed: int, folder: Path, ends: float, until: float = NEVER
+) -> None:
     from ray import tune
 
     space = space_of(setting.agent)
@@ -169,10 +188,12 @@ def search_tune(setting: Setting, seed: int, folder: Path, ends: float) -> None:
             agent.learn(setting.budget * k // EVALUATIONS)
             tune.report({"eval_return": agent.evaluate(EPISODES).mean})
 
-    run_tune(setting, seed, folder, ends, trainable)
+    run_tune(setting, seed, folder, ends, trainable, until=until)
 
 
-def search_tune_sb3(setting: Setting, seed: int, folder: Path, ends: float) -> None:
+def search_tune_sb3(
+    setting: Setting, seed: int, folder: Path, ends: float, until: float = NEVER
+) -> None:
     from ray import tune
 
     space = space_of(setting.agent)
@@ -190,7 +211,7 @@ def search_tune_sb3(setting: Setting, seed: int, folder: Path, ends: float) -> N
 
         train_sb3(setting, decode(parameters, space), seed, report)
 
-    run_tune(setting, seed, folder, ends, trainable, OURS_ALONE)
+    run_tune(setting, seed, folder, ends, trainable, OURS_ALONE, until)
 
 
 def run_tune(
@@ -200,12 +221,29 @@ def run_tune(
     ends: float,
     trainable: Callable[[dict[str, Any]], None],
     left_out: tuple[str, ...] = (),
+    until: float = NEVER,
 ) -> None:
-    """Search with Ray Tune; ``left_out``: dimensions that the agent does not have."""
+    """Search with Ray Tune.
+
+    Args:
+        left_out: dimensions that the agent does not have
+        until: the return with which a trial ends the search
+    """
     import ray
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
     from ray.tune.search.optuna import OptunaSearch
+
+    class Reached(tune.Stopper):  # type: ignore[misc]
+        reached = False
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            if result["training_iteration"] == EVALUATIONS and result["eval_return"] >= until:
+                self.reached = True
+            return self.reached
+
+        def stop_all(self) -> bool:
+            return self.reached
 
     space = space_of(setting.agent)
     aim = {"metric": "eval_return", "mode": "max"}
@@ -219,7 +257,9 @@ def run_tune(
             ),
             scheduler=ASHAScheduler(max_t=EVALUATIONS), max_concurrent_trials=SLOTS,
         ),
-        run_config=tune.RunConfig(storage_path=str(folder), name="run", verbose=0),
+        run_config=tune.RunConfig(
+            storage_path=str(folder), name="run", verbose=0, stop=Reached()
+        ),
     )  # fmt: skip
     results = tuner.fit()
     trials: list[Trial] = []
@@ -418,7 +458,7 @@ def run_search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder, started = Path(name), time.time()
         ends = started + 60 * minutes
-        extra = {"engine": job["engine"]} if job.get("engine") else {}
+        extra = {key: job[key] for key in ("engine", "until") if job.get(key) is not None}
         asked = json.dumps([job["tuner"], setting, job["repetition"], name, ends, extra])
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(

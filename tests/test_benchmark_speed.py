@@ -95,6 +95,36 @@ def test_the_interval_of_a_median(speed: ModuleType) -> None:
     assert confidence == pytest.approx(0.978, abs=1e-3)
 
 
+def test_times_to_the_threshold_are_compared_by_medians(
+    speed: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = {"what": "threshold", "agent": "ppo", "env": "CartPole-v1", "state": "after"}
+    about |= {"blas": "stock", "engine": None, "when": "today", "processor": "one", "versions": {}}
+    times = {"rltune": (9.0, 6.0, 6.0), "tune_sb3": (12.0, None, 8.0), "zoo": (None, None, 5.0)}
+    speed.print_tables(
+        [
+            {**about, "tuner": tuner, "seconds_to_threshold": at}
+            for tuner, values in times.items()
+            for at in values
+        ]
+    )
+    said = capsys.readouterr().out
+    assert "| ppo CartPole-v1 | tune_sb3 | 6, 6, 9 | 8, 12, never | 0.50 |" in said
+    assert "| zoo | 6, 6, 9 | 5, never, never | the other never reached it |" in said
+
+
+@pytest.mark.slow
+def test_a_search_ends_with_the_first_trial_at_the_threshold(tmp_path: Path) -> None:
+    file = tmp_path / "speed.jsonl"
+    command = [sys.executable, str(SCRIPTS / "benchmark_speed.py"), "thresholds"]
+    command += ["--slices", "1", "--only", "ppo CartPole-v1", "--results", str(file)]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    ours, theirs = (json.loads(line) for line in file.read_text().splitlines())
+    assert (ours["tuner"], theirs["tuner"]) == ("rltune", "tune_sb3")
+    assert ours["seconds_to_threshold"] < ours["seconds"] < 60 * ours["minutes"]
+    assert ours["trials"] >= 1
+
+
 @pytest.mark.slow
 def test_a_held_out_slice_of_ours(speed: ModuleType) -> None:
     job = {"what": "slice", "side": "rltune", "seed": 0, "engine": None, "core": None}

@@ -25,9 +25,21 @@ def jobs(slices: int) -> Iterator[dict[str, Any]]:
             for tuner in ("rltune", *AGAINST):
                 if tuner != "zoo" or (setting.agent, setting.env) in THROUGHPUT:
                     yield {
-                        "tuner": tuner, "agent": setting.agent, "env": setting.env,
-                        "budget": setting.budget, "repetition": repetition,
+                        "what": "search", "tuner": tuner, "agent": setting.agent,
+                        "env": setting.env, "budget": setting.budget, "repetition": repetition,
                     }  # fmt: skip
+
+
+def threshold_jobs(slices: int) -> Iterator[dict[str, Any]]:
+    """Yield searches that end with the first trial at the threshold: rltune's and Ray Tune's."""
+    for repetition in range(slices):
+        for setting in tuners.SETTINGS[:4]:
+            for tuner in ("rltune", "tune_sb3"):
+                yield {
+                    "what": "threshold", "tuner": tuner, "agent": setting.agent,
+                    "env": setting.env, "budget": setting.budget, "repetition": repetition,
+                    "until": setting.threshold,
+                }  # fmt: skip
 
 
 def search(job: dict[str, Any], minutes: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any
 
@@ -66,7 +66,8 @@ def print_tables(rows: list[Record]) -> None:
                 held = ", held out" if row in HELD_OUT else ""
                 print(f"| {row.agent} {row.env}{held} | {row.reference} | {len(ratios)} | "
                       f"{shown(ratios)} | {row.at_least or '-'} |")  # fmt: skip
-    for what, show in (("search", print_searches), ("trials", print_trivial)):
+    kinds = (("search", print_searches), ("threshold", print_times), ("trials", print_trivial))
+    for what, show in kinds:
         found = of(rows, what)
         others = [row for row in found if row["tuner"] != "rltune"]
         for group, ours in grouped(row for row in found if row["tuner"] == "rltune").items():
@@ -101,6 +102,24 @@ def print_searches(ours: list[Record], others: list[Record]) -> None:
     """Print the ratios of rltune's medians to each tuner's."""
     print("| search | against | searches | env steps a second | time to the threshold |")
     print("|---|---|---|---|---|")
+    for name, tuner, mine, theirs in _compared(ours, others):
+        print(f"| {name} | {tuner} | {len(mine)}, {len(theirs)} | "
+              f"{_throughput(mine, theirs)} | {_times(mine, theirs)} |")  # fmt: skip
+
+
+def print_times(ours: list[Record], others: list[Record]) -> None:
+    """Print each search's seconds to the threshold, and the ratios of rltune's medians."""
+    print("| search | against | rltune's seconds | the other's | rltune's median by the other's |")
+    print("|---|---|---|---|---|")
+    for name, tuner, mine, theirs in _compared(ours, others):
+        print(f"| {name} | {tuner} | {_seconds(mine)} | {_seconds(theirs)} | "
+              f"{_times(mine, theirs)} |")  # fmt: skip
+
+
+def _compared(
+    ours: list[Record], others: list[Record]
+) -> Iterator[tuple[str, str, list[Record], list[Record]]]:
+    """Yield each problem and other tuner, with rltune's searches and the other's."""
     for problem in dict.fromkeys((row["agent"], row["env"]) for row in ours):
         mine = [row for row in ours if (row["agent"], row["env"]) == problem]
         for tuner in dict.fromkeys(row["tuner"] for row in others):
@@ -110,8 +129,13 @@ def print_searches(ours: list[Record], others: list[Record]) -> None:
                 if (row["tuner"], row["agent"], row["env"]) == (tuner, *problem)
             ]
             if theirs:
-                print(f"| {' '.join(problem)} | {tuner} | {len(mine)}, {len(theirs)} | "
-                      f"{_throughput(mine, theirs)} | {_times(mine, theirs)} |")  # fmt: skip
+                yield " ".join(problem), tuner, mine, theirs
+
+
+def _seconds(rows: list[Record]) -> str:
+    """Return the searches' seconds to the threshold, the least first."""
+    found = sorted(NEVER if (at := row["seconds_to_threshold"]) is None else at for row in rows)
+    return ", ".join("never" if at == NEVER else f"{at:.0f}" for at in found)
 
 
 def _throughput(ours: list[Record], theirs: list[Record]) -> str:
