@@ -18,7 +18,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -73,21 +72,32 @@ def searches(results: Path, pair: Pair) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------------------- searches
 
 
-def search(results: Path, minutes: float) -> None:
-    """Run the searches that are missing."""
+def search(results: Path, minutes: float, folder: Path, only: list[str]) -> None:
+    """Run the searches that are missing; one that was interrupted goes on.
+
+    Args:
+        results: where what they name is stored
+        minutes: of a search
+        folder: for their run directories, which are kept
+        only: search with these agents alone, unless empty
+    """
     for pair in PAIRS:
-        if searches(results, pair):
+        if searches(results, pair) or (only and pair.agent not in only):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "rltune", "run", pair.agent, "--env", pair.env]
-            command += ["--budget", str(pair.budget), "--time-limit", f"{60 * minutes:.0f}s"]
-            command += ["--seed", str(SEARCH_SEED), "--storage-path", folder, "--name", "run"]
+        run = folder / f"{pair.agent}-{pair.env}"
+        command = [sys.executable, "-m", "rltune"]
+        if resumed := run.exists():
+            command += ["resume", str(run), "--no-report", "--plain"]
+        else:
+            command += ["run", pair.agent, "--env", pair.env, "--budget", str(pair.budget)]
+            command += ["--time-limit", f"{60 * minutes:.0f}s", "--seed", str(SEARCH_SEED)]
+            command += ["--storage-path", str(folder), "--name", run.name]
             command += ["--wandb", "off", "--no-report", "--plain"]
-            started = time.time()
-            subprocess.run(command, check=True)
-            found = named(Path(folder) / "run")
-        about = {"what": "search", **pair._asdict(), "minutes": minutes}
-        store(results, {**about, "seconds": round(time.time() - started, 1), **found})
+        started = time.time()
+        subprocess.run(command, check=True)
+        about = {"what": "search", **pair._asdict(), "minutes": minutes, "resumed": resumed}
+        seconds = round(time.time() - started, 1)
+        store(results, {**about, "seconds": seconds, **named(run)})
 
 
 # ------------------------------------------------------------------------------------------ tests
@@ -202,10 +212,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of a search")
     parser.add_argument("--at-once", type=int, default=2, help="trainings at a time")
-    parser.add_argument("--agent", nargs="+", default=[], help="test only these")
+    parser.add_argument("--agent", nargs="+", default=[], help="search, or test, only these")
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="of the searches")
     args = parser.parse_args()
     if args.what == "search":
-        search(args.results, args.minutes)
+        search(args.results, args.minutes, args.folder, args.agent)
     elif args.what == "test":
         test(args.results, args.at_once, args.agent)
     elif args.what == "table":

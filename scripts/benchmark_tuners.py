@@ -34,6 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmark_agents import EVALUATION_SEED, sb3_model, sb3_scores
 from json_lines import append, read
+from speed import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "tuners.jsonl"
@@ -536,7 +537,8 @@ def in_process(asked: str) -> dict[str, Any]:
 
 
 def store(results: Path, row: dict[str, Any]) -> None:
-    append(results, row)
+    about = {"when": time.strftime("%Y-%m-%d"), "processor": machine.processor()}
+    append(results, {**row, **about, "versions": machine.versions()})
     value = f"{row['score']:.1f}" if "score" in row else f"{len(row['trials'])} trials"
     print(*(row.get(key) for key in KEYS), value, flush=True)
 
