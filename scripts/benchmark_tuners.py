@@ -143,13 +143,14 @@ def search_rltune(
     if until is None:
         subprocess.run(command, check=True)
         return
-    started = time.time()
+    started, reached = time.time(), False
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as search:
         for line in search.stdout or ():
             print(line, end="")
-            if " finished with " in line:  # reading histories takes time: only where one ended
+            # Reading histories takes time: only where a trial ended. A second signal would kill.
+            if not reached and " finished with " in line:
                 trials = found_by_rltune(folder, started)["trials"]
-                if seconds_to(until, trials) < NEVER:
+                if reached := seconds_to(until, trials) < NEVER:
                     search.send_signal(signal.SIGINT)
 
 

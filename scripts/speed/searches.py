@@ -43,15 +43,8 @@ def threshold_jobs(slices: int) -> Iterator[dict[str, Any]]:
 
 
 def search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
-    """Run a search; returns what it reached.
-
-    A whole search with rltune's defaults is also a row of `benchmark_tuners.py`, which then trains
-    its winner.
-    """
+    """Run a search; returns what it reached, without its configurations."""
     found = tuners.run_search(job, minutes)
-    if job["what"] == "search" and job["engine"] is None and minutes == tuners.MINUTES:
-        names = (*("what", "tuner", "agent", "env", "budget", "repetition"), *found)
-        tuners.store(tuners.RESULTS, {name: {**job, **found}[name] for name in names})
     setting = next(s for s in tuners.SETTINGS if (s.agent, s.env) == (job["agent"], job["env"]))
     reached = tuners.seconds_to(setting.threshold, found["trials"])
     return {
