@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+CUDA_BYTES = 16  # of a state: seed and offset; the CPU's has thousands
+
 
 def weight_generator(seed: int) -> torch.Generator:
     """Return the generator of initial weights: the same for a seed on every device.
@@ -17,6 +19,13 @@ def weight_generator(seed: int) -> torch.Generator:
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:
-    """Set the generator's state, unless it is that of another kind of device."""
-    if generator.device.type == "cpu" or len(state) == len(generator.get_state()):
+    """Set the generator's state.
+
+    That of another kind of device fits no other: the generator then stays as it is.
+    """
+    if generator.device.type == "cpu":
+        elsewhere = len(state) == CUDA_BYTES
+    else:
+        elsewhere = len(state) != len(generator.get_state())
+    if not elsewhere:
         generator.set_state(state.cpu())

@@ -158,7 +158,7 @@ def train_sb3(job: dict[str, Any]) -> dict[str, Any]:
     return outcome(model.num_timesteps, seconds, returns, steps, scores)
 
 
-def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
+def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int, device: str = "cpu") -> Any:
     """Return Stable-Baselines3's model with our hyperparameters, and its environments."""
     import torch
     from rltune.agents.config import config_dict, make_config
@@ -174,7 +174,7 @@ def sb3_model(agent: str, env: str, values: dict[str, Any], seed: int) -> Any:
     if words.normalize:
         vec = VecNormalize(vec, gamma=config["gamma"], **words.normalize)
     found, said = arguments(words, vec.action_space)
-    return found(words.policy, vec, seed=seed, device="cpu", **said)
+    return found(words.policy, vec, seed=seed, device=device, **said)
 
 
 def maker(env: str) -> Callable[..., Any]:

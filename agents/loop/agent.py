@@ -467,7 +467,10 @@ def resolve_device(device: str, spaces: Spaces) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # no such device, or none of this kind here
-        raise UserError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
+        raise UserError(
+            f"device {device!r} can't be used: {str(error).splitlines()[0].rstrip('.')}; "
+            "--device cpu computes without it"
+        ) from error
     if device == "cpu" and not images:
         hold_threads(1)
     return device

@@ -54,8 +54,9 @@ class BoxScale:
 
     def as_actions(self, action: Tensor) -> Tensor:
         """Return the same as `to_space`, as tensors."""
-        half, centre, low, high = map(
-            torch.from_numpy, (self._half, self._centre, self.low, self.high)
+        half, centre, low, high = (
+            torch.from_numpy(part).to(action.device)
+            for part in (self._half, self._centre, self.low, self.high)
         )
         scaled = action.reshape(-1, *self.shape) * half + centre
         return torch.minimum(torch.maximum(scaled, low), high)

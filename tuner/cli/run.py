@@ -140,10 +140,16 @@ def _add_resume(subparsers: Any) -> None:
     )
     resume.set_defaults(main=resume_main)
     resume.add_argument("run", help=RUN)
-    for kind, options in OF_KIND.items():
-        group = resume.add_argument_group("of a search" if kind == "search" else "of a training")
-        for option in options.values():
-            add_flag(group, option, option.described(resumed=True))
+    search, train = OF_KIND.values()
+    for title, names in (
+        ("of a search", search.keys() - train.keys()),
+        ("of a training", train.keys() - search.keys()),
+        ("of both", search.keys() & train.keys()),
+    ):
+        group = resume.add_argument_group(title)
+        for name, option in (search | train).items():
+            if name in names:
+                add_flag(group, option, option.described(resumed=True))
     add_callbacks(resume)
     _add_output(resume)
 
@@ -319,10 +325,10 @@ def resume_main(args: argparse.Namespace, extra: Sequence[str]) -> int:
     run = RunDir.open_whole(args.run)
     if run.kind == AGENTS:
         return _resume_agents(args, run)
-    for kind, options in OF_KIND.items():
-        if kind != run.kind:
-            _refuse(args, run, options)
-    changes = given(args, OF_KIND[run.kind])
+    own = OF_KIND[run.kind]
+    for options in OF_KIND.values():
+        _refuse(args, run, {name: options[name] for name in options.keys() - own.keys()})
+    changes = given(args, own)
     if run.kind == "train":
         from rltune.training.train import resume as resume_training
 

@@ -59,6 +59,7 @@ class RunOptions(Tracking):
         "auto",
         group=RESOURCES,
         help="PyTorch device: cpu, cuda, cuda:1, or auto, which takes a GPU where there is one",
+        resume=True,
     )
     engine: str = option(
         AUTO,

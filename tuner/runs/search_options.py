@@ -179,7 +179,12 @@ class SearchOptions(RunOptions):
         1, above=0, group=RESOURCES, metavar="X", help="CPUs per trial; below 1 they are shared"
     )
     gpus_per_trial: float = option(
-        0, least=0, group=RESOURCES, metavar="X", help="GPUs per trial; below 1 they are shared"
+        0,
+        least=0,
+        group=RESOURCES,
+        metavar="X",
+        help="GPUs per trial; below 1 they are shared",
+        resume=True,
     )
     cpus_per_actor: float = option(
         1,

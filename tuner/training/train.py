@@ -174,6 +174,7 @@ def resume_training(
     *,
     total_timesteps: int | None = None,
     target_reward: float | None = None,
+    device: str | None = None,
     plain: bool = False,
     callbacks: Given = (),
 ) -> TrainResult:
@@ -186,6 +187,7 @@ def resume_training(
         run: the run directory
         total_timesteps: a new length of the whole training; schedules end there
         target_reward: a new mean reward at which it ends
+        device: of PyTorch from now on; noise that was drawn on another one begins anew
         plain: lines instead of a progress bar
         callbacks: as of `rltune.train`; a run directory does not keep them
 
@@ -196,6 +198,8 @@ def resume_training(
     told = resolved(callbacks)
     rundir = RunDir.open(fetched(run))
     spec = TrainSpec.from_dict(rundir.spec)
+    if device is not None:
+        spec = dataclasses.replace(spec, device=device)
     with rundir.lock():
         with Watch(on_stderr):
             agent = _last_agent(rundir, spec)
@@ -205,7 +209,8 @@ def resume_training(
             agent.go_on(Controls(**spec.controls))
             if agent.finished:
                 raise _nothing_left(rundir, agent)
-            changes = {"total_timesteps": spec.total_timesteps, "controls": spec.controls}
+            names = ("total_timesteps", "controls", "device")
+            changes = {name: getattr(spec, name) for name in names}
             rundir.resumed(changes)
             return _TrainingLoop(rundir, spec, agent, plain, told).run()
         finally:
@@ -284,6 +289,7 @@ def resume(
     *,
     total_timesteps: int | None = None,
     target_reward: float | None = None,
+    device: str | None = None,
     plain: bool = False,
     callbacks: Given = (),
 ) -> int:
@@ -293,6 +299,7 @@ def resume(
             run,
             total_timesteps=total_timesteps,
             target_reward=target_reward,
+            device=device,
             plain=plain,
             callbacks=callbacks,
         )

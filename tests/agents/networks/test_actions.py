@@ -21,6 +21,14 @@ def test_boxes_are_scaled_to_their_bounds_and_back() -> None:
     beyond = scale.to_space(torch.tensor([[-1.1, 1.1, 5.0]]))  # as rounding may give it
     assert (beyond >= low).all()
     assert (beyond <= high).all()
+    torch.testing.assert_close(scale.as_actions(unit), torch.from_numpy(done))
+
+
+def test_actions_are_scaled_where_they_are() -> None:
+    scale = BoxScale(spaces.Box(-2, 2, (1,)), "sac", "meta")
+    action = torch.zeros(3, 1, device="meta")
+    assert scale.as_actions(action).device.type == "meta"
+    assert scale.to_nets(action).device.type == "meta"
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,7 @@ def test_what_may_not_be_entered_is_one_sentence(folder: Path) -> None:
         ("train", "--trials 3"),
         ("train", "--test-seeds 3"),
         ("train", "--no-report"),
+        ("train", "--gpus-per-trial 1"),
     ],
 )
 def test_a_resume_refuses_flags_for_runs_of_the_other_kind(

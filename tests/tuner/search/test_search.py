@@ -317,7 +317,10 @@ def test_a_resume_of_a_finished_search_tests_nothing_and_takes_no_trial_back(
     assert yaml.safe_load((path / "run.yaml").read_text())["spec"]["trials"] == 4
     rltune.resume(path, screen="plain")
     assert "testing" not in capsys.readouterr().out
-    assert len(rltune.resume(path, trials=5, screen="none").trials()) == 5
+    elsewhere = {"device": "cpu", "gpus_per_trial": 0}
+    assert len(rltune.resume(path, trials=5, screen="none", **elsewhere).trials()) == 5
+    found = yaml.safe_load((path / "run.yaml").read_text())["spec"]
+    assert elsewhere.items() <= found.items()
 
 
 @pytest.mark.usefixtures("no_ray")

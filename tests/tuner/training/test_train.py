@@ -132,6 +132,17 @@ def test_a_killed_training_has_no_gap_and_no_doubled_row(
     check_equal(whole.path, resumed.path)
 
 
+def test_a_training_goes_on_on_another_device(tmp_path: Path) -> None:
+    done = train(spec(device="cpu"), name="one", storage_path=tmp_path, plain=True)
+    file = done.path / "run.yaml"
+    file.write_text(file.read_text().replace("device: cpu", "device: xpu"))  # another machine's
+    with pytest.raises(UserError, match=r"device 'xpu' can't be used: .*; --device cpu computes"):
+        resume_training(done.path, total_timesteps=480)
+    longer = resume_training(done.path, total_timesteps=480, device="cpu", plain=True)
+    assert longer.env_steps == 480
+    assert RunDir.open(done.path).spec["device"] == "cpu"
+
+
 def test_a_finished_training_can_be_made_longer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
