@@ -40,7 +40,7 @@ def test_a_resume_shows_what_it_can_change() -> None:
     parameters = inspect.signature(rltune.resume).parameters
     assert set(parameters) == {
         *("path", "screen", "ray_output", "callbacks", "trials", "time_limit", "concurrency"),
-        "address",
+        *("address", "device", "gpus_per_trial"),
         *("stop_rules", "test_seeds", "tournament", "report"),
     }
     assert parameters["time_limit"].annotation == "str | float | None"
