@@ -24,6 +24,9 @@ from rltune.agents.shares import Shares
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
+# Of targets that are all alike: how far apart they may be, as a part of themselves, in float32.
+ROUNDING = 1e-6
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(OnPolicyConfig):
@@ -94,12 +97,16 @@ class Rollout(NamedTuple):
 
     @np.errstate(all="ignore")  # of a policy that has come to nothing
     def explained_variance(self) -> float:
-        """Return the fraction of the targets' variance that the values explained: at most 1."""
+        """Return the fraction of the targets' variance that the values explained: at most 1.
+
+        It is 0 where the targets are all alike: what differs then is rounding.
+        """
         target, value = self.target.cpu().numpy(), self.value.cpu().numpy()
         if target.ndim > 1:  # of the environment's reward
             target, value = target[:, 0], value[:, 0]
         variance = _variance(target)
-        return 1 - _variance(target - value) / variance if variance > 0 else 0.0
+        rounding = (ROUNDING * float(target[0])) ** 2
+        return 1 - _variance(target - value) / variance if variance > rounding else 0.0
 
 
 def _variance(values: NDArray[np.float32]) -> float:
