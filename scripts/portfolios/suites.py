@@ -73,11 +73,11 @@ HELD_OUT = {
 }
 SUITES = {
     **dict.fromkeys(("ppo", "a2c", "trpo"), ON_POLICY),
-    "dqn": DISCRETE,
+    **dict.fromkeys(("dqn", "acer"), DISCRETE),
     **dict.fromkeys(("sac", "td3", "ddpg"), OFF_POLICY),
 }
 # Trials of a search. Trainings of replay agents take long; cheap ones are looked for there.
-CHEAP = ("dqn", "sac", "td3", "ddpg")
+CHEAP = ("dqn", "acer", "sac", "td3", "ddpg")
 TRIALS = {**dict.fromkeys(SUITES, 40), "ppo": 60, **dict.fromkeys(("sac", "td3", "ddpg"), 30)}
 SAMPLERS = {**dict.fromkeys(SUITES, "tpe"), **dict.fromkeys(CHEAP, "cost-aware")}
 
