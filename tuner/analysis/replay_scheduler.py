@@ -246,6 +246,7 @@ def reports(
             results.append(
                 (timestamp, trial, seed, points[n - 1], objective, done, measured, training)
             )
+    raced = {trial for _, trial, seed, *_ in results if seed not in plan.seeds(plan.count)}
     trials: dict[int, TrialSeeds] = {}
     noise = SeedNoise()
     for _, trial, seed, point, objective, done, measured, training in sorted(results):
@@ -261,6 +262,8 @@ def reports(
             others.judge(trial, seeds, at)
             value, doubt = judged(values, spec.over_seeds), noise.standard_error(at, len(values))
             yield trial, at, value, doubt, seeds.training_at(at)
+        if trial in raced and seeds.finished and not seeds.races:
+            seeds.race()
 
 
 def training_returns(history: pd.DataFrame, spec: SearchSpec) -> dict[int, dict[int, float]]:

@@ -108,7 +108,7 @@ class FurtherObjectives:
             return ()
         totals = [
             self.total([run.measured[at] for at in sorted(run.measured) if at <= end])
-            for run in map(seeds.run, seeds.plan.seeds_at(point))
+            for run in map(seeds.run, seeds.seeds)
             if (end := run.point_at(point)) is not None
         ]
         found = tuple(

@@ -2,8 +2,10 @@
 
 A trial is one configuration, and a training of its own on each of its seeds (`SeedRun`). All
 trainings of a stage meet at its end, a rung of the scheduler: there the trial is judged by the
-interquartile mean over its seeds. With *racing* the survivors of a rung get further seeds; all
-configurations get the same ones, so like is compared with like.
+interquartile mean over its seeds. With *racing* a trial that is among the best after its whole
+budget gets further seeds, as in the intensification of SMAC (Hutter et al., "Sequential Model-Based
+Optimization for General Algorithm Configuration", LION 2011). All configurations get the same
+ones, so like is compared with like.
 
 How much the seed matters is learned from the configurations that were trained on several: a value
 may be too low by so many standard errors (the scheduler's `margin`) and its trial still goes on.
@@ -28,33 +30,34 @@ MAX_SEEDS = 10
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """The seeds that a trial has in each stage.
+    """The seeds that trials are trained on.
 
     Attributes:
         points: env steps at which a training is evaluated, ascending
         stops: those of them at which stages end; the last is the budget
-        counts: seeds of a trial in each stage
+        count: seeds of every trial
+        most: seeds of a trial that is among the best after its whole budget
         first: the first seed
     """
 
     points: tuple[int, ...]
     stops: tuple[int, ...]
-    counts: tuple[int, ...]
+    count: int = 1
+    most: int = 1
     first: int = 0
 
-    def seeds_at(self, point: int) -> list[int]:
-        """Return the seeds that a trial's value at the point rests on."""
-        stage = min(bisect.bisect_left(self.stops, point), len(self.stops) - 1)
-        return [self.first + index for index in range(self.counts[stage])]
+    @property
+    def races(self) -> bool:
+        """Whether the best trials get further seeds."""
+        return self.most > self.count
+
+    def seeds(self, n: int) -> list[int]:
+        """Return the first so many seeds."""
+        return [self.first + index for index in range(n)]
 
     def stop_after(self, point: int) -> int:
         """Return the end of the stage that follows the point."""
         return self.stops[min(bisect.bisect_right(self.stops, point), len(self.stops) - 1)]
-
-    @property
-    def most(self) -> int:
-        """The seeds of a trial that runs its whole budget."""
-        return self.counts[-1]
 
 
 def make_plan(
@@ -76,10 +79,11 @@ def make_plan(
     stops = {point for rung in rungs for point in [p for p in points if p >= rung][:1]}
     ends = sorted(stops | {points[-1]})
     if racing and len(ends) < 2:
-        raise UserError("--seeds racing adds seeds at rungs, and there are none: use asha.")
-    last = max(1, len(ends) - 1)
-    counts = [1 + int((most - 1) * k / last + 0.5) if racing else most for k in range(len(ends))]
-    return SeedPlan(tuple(points), tuple(ends), tuple(counts), first)
+        raise UserError(
+            "--seeds racing compares trials at the scheduler's last rung, and there are none: use "
+            "asha."
+        )
+    return SeedPlan(tuple(points), tuple(ends), 1 if racing else most, most, first)
 
 
 def parse_seeds(seeds: str | int) -> tuple[bool, int]:
@@ -141,6 +145,10 @@ class TrialSeeds:
         plan: the search's
         runs: seed -> run, of a search that is resumed
         settled: env steps of the last value that was judged
+
+    Attributes:
+        seeds: that it is trained on
+        races: whether it gets further seeds, for being among the best
     """
 
     def __init__(
@@ -149,16 +157,18 @@ class TrialSeeds:
         self.plan = plan
         self.runs = runs or {}
         self.settled = settled
+        self.seeds = plan.seeds(plan.count)
+        self.races = False
+
+    def race(self) -> None:
+        """Train it on all seeds of the plan, and judge it at the end of its budget once more."""
+        self.seeds, self.races = self.plan.seeds(self.plan.most), True
+        self.settled = max((p for p in self.plan.points if p < self.plan.stops[-1]), default=0)
 
     @property
     def target(self) -> int:
         """The end of its stage, up to which its seeds are trained now."""
         return self.plan.stop_after(self.settled)
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of its stage."""
-        return self.plan.seeds_at(self.target)
 
     def run(self, seed: int) -> SeedRun:
         """Return the run on the seed."""
@@ -179,7 +189,7 @@ class TrialSeeds:
     @property
     def finished(self) -> bool:
         """Whether it is trained to its end on all seeds, and judged there."""
-        runs = [self.run(seed) for seed in self.plan.seeds_at(self.plan.stops[-1])]
+        runs = [self.run(seed) for seed in self.seeds]
         ends = [max(run.values, default=0) for run in runs]
         return all(run.done for run in runs) and self.settled >= max(ends)
 
@@ -189,7 +199,7 @@ class TrialSeeds:
         A point that every run jumped over is left out.
         """
         for point in self.plan.points[bisect.bisect_right(self.plan.points, self.settled) :]:
-            runs = [self.run(seed) for seed in self.plan.seeds_at(point)]
+            runs = [self.run(seed) for seed in self.seeds]
             values = [value for run in runs if (value := run.value_at(point)) is not None]
             if len(values) < len(runs):
                 return None
@@ -199,7 +209,7 @@ class TrialSeeds:
 
     def training_at(self, point: int) -> float | None:
         """Return the mean return of its training episodes there, over its seeds; None: unknown."""
-        runs = [self.run(seed) for seed in self.plan.seeds_at(point)]
+        runs = [self.run(seed) for seed in self.seeds]
         at = [(run, run.point_at(point)) for run in runs]
         known = [run.training[p] for run, p in at if p is not None and p in run.training]
         return sum(known) / len(known) if known else None
@@ -229,7 +239,12 @@ class SeedNoise:
         self._squares: dict[int, dict[int, tuple[int, float]]] = {}
 
     def learn(self, trial: int, seeds: TrialSeeds) -> None:
-        """Take what a trial's seeds have shown so far."""
+        """Take what a trial's seeds have shown so far.
+
+        With racing, that is nothing: only the best have several, and no rung waits for them.
+        """
+        if seeds.plan.races:
+            return
         for point in seeds.plan.stops:
             values = [run.values[point] for run in seeds.runs.values() if point in run.values]
             if len(values) > 1 and all(map(math.isfinite, values)):

@@ -331,27 +331,29 @@ class _Plays:
         quality = rng.normal(size=trials)
         quality[:n_starts] += START_LEAD
         points = np.array(spec.evaluate_at)
-        n_seeds = np.array([len(plan.seeds_at(point)) for point in spec.evaluate_at])
+        n_seeds = np.full(trials, plan.count)
         last = np.full(trials, len(points) - 1)  # index of the evaluation where a trial ends
         scores = np.full(trials, -np.inf)
         for trial in range(trials):
             for i, point in enumerate(spec.evaluate_at):
-                error = NOISE / n_seeds[i] ** 0.5
+                error = NOISE / plan.count**0.5
                 score = float(quality[trial] + error * rng.normal())
-                known = error if plan.most > 1 else 0.0
+                known = error if plan.count > 1 else 0.0
                 at = resource.after(full[trial, i, 0]) if resource.seconds else point
                 if scheduler.decide(trial, at, score, known) == "stop" and point < spec.budget:
                     last[trial] = i
                     break
             else:
                 scores[trial] = score
-        costs = full[np.arange(trials), last] * n_seeds[last, None]
+                if plan.races and scheduler.is_among_best(trial):
+                    n_seeds[trial] = plan.most
+        costs = full[np.arange(trials), last] * n_seeds[:, None]
         finalists = self._finalists(scores)
         tests = np.repeat(full[finalists, -1], spec.test_seeds, axis=0)
         wall = self.start_up.wall + RAY_SECONDS
         wall += _makespan(costs[:, 0], self.slots) + _makespan(tests[:, 0], self.slots)
         cpu = float(costs[:, 1].sum() + tests[:, 1].sum())
-        steps = float((points * n_seeds)[last].sum()) + len(tests) * spec.budget
+        steps = float((points[last] * n_seeds).sum()) + len(tests) * spec.budget
         return steps, wall, cpu, len(tests)
 
     def _finalists(self, scores: NDArray[np.float64]) -> list[int]:

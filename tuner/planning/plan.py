@@ -113,11 +113,10 @@ def _at_most(spec: SearchSpec, most: int) -> str:
 
 
 def _seeds(plan: SeedPlan) -> str:
-    """Return "seed 0", "seeds 0 to 2" or "seed 0, then 0 to 1, then 0 to 2"."""
-    texts = []
-    for n in dict.fromkeys(plan.counts):
-        texts.append(f"{plan.first} to {plan.first + n - 1}" if n > 1 else str(plan.first))
-    return f"seed{'s' if plan.counts[0] > 1 else ''} {', then '.join(texts)}"
+    """Return "seed 0", "seeds 0 to 2" or "seed 0, the best on seeds 0 to 2"."""
+    first, last = plan.first, plan.first + plan.most - 1
+    all_seeds = f"seeds {first} to {last}" if last > first else f"seed {first}"
+    return f"seed {first}, the best on {all_seeds}" if plan.races else all_seeds
 
 
 def forecast_lines(spec: SearchSpec, found: Forecast) -> list[str]:

@@ -101,7 +101,7 @@ class SearchProgress:
         budget: env steps of a whole budget
         trials: planned; None: as many as the time limit allows
         time_limit: seconds for everything; None: no limit
-        seeds: of a trial that runs its whole budget
+        seeds: of every trial
         slots: trainings at once
         started: Unix seconds
         test_runs: re-trainings on test seeds that are expected after the search

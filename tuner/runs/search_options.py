@@ -108,8 +108,8 @@ class SearchOptions(RunOptions):
         1,
         group=SEARCH,
         metavar="N",
-        help="seeds per trial: a number; or racing, more for trials that survive a rung, up to "
-        "three; or racing:N",
+        help="seeds per trial: a number; or racing, three for trials among the best after their "
+        "whole budget; or racing:N",
     )
     over_seeds: str = option(
         "iqm",

@@ -211,6 +211,10 @@ class Scheduler(ABC):
         """
         return None
 
+    def is_among_best(self, trial: int) -> bool:
+        """Whether a trial that ran its whole budget is among the best part of those that did."""
+        return False
+
     def segment(self, trial: int) -> Segment | None:
         """Return the part of a trial that is to be trained now; None: all of it."""
         return None

@@ -165,6 +165,13 @@ class Halving(Scheduler):
             go_on += 1  # the last of the others to go on
         return self._sign * order[-go_on].value
 
+    def is_among_best(self, trial: int) -> bool:
+        """Whether a trial would go on at the last rung, too, if there were a further one."""
+        entries = self._entries[self.rungs[-1]]
+        if trial not in entries or len(entries) < self.min_population:
+            return False
+        return self._shortfall(trial, self.rungs[-1], entries[trial][1], 0.0) is None
+
     def reason(self, trial: int) -> str:
         """Return the reason why the trial was stopped; empty when it was not."""
         return self._reasons.get(trial, "")

@@ -80,6 +80,10 @@ class Hyperband(Scheduler):
         """Return the value with which a trial would go on in its bracket."""
         return self.bracket_of(trial).cutoff(trial, env_steps)
 
+    def is_among_best(self, trial: int) -> bool:
+        """Whether a trial is among the best part of those of its bracket with a whole budget."""
+        return self.bracket_of(trial).is_among_best(trial)
+
     def reason(self, trial: int) -> str:
         """Return the reason why the trial was stopped; empty when it was not."""
         return self.bracket_of(trial).reason(trial)

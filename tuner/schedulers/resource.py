@@ -67,10 +67,10 @@ class Resource:
     def at(self, trial: int, point: int) -> int:
         """Return the trial's resource at the point, out of the budget: the mean over its seeds.
 
-        Those are the seeds that it is judged on there; with racing, others may come to it later.
+        Those are the seeds of every trial; with racing, others may come to it later.
         """
         known = self._times.get(trial, {}).get(point, {})
-        seeds = known if self.plan is None else self.plan.seeds_at(point)
+        seeds = known if self.plan is None else self.plan.seeds(self.plan.count)
         times = [known[seed] for seed in seeds if seed in known]
         return self.after(sum(times) / len(times)) if times else point
 

@@ -211,7 +211,7 @@ def _make_view(run: RunDir, spec: SearchSpec, space: Space, started: float) -> S
         budget=spec.budget,
         trials=spec.trials,
         time_limit=spec.time_limit,
-        seeds=spec.seed_plan(rungs_of(spec)).most,
+        seeds=spec.seed_plan(rungs_of(spec)).count,
         started=started,
     )
     env = " + ".join(environments(spec.env))

@@ -63,8 +63,7 @@ class Ending:
 
     def _may_grow(self, trial: RunningTrial) -> bool:
         """Whether not all of the trial's seeds are being trained: more may have to be started."""
-        plan = self.parts.plan
-        seeds = plan.seeds_at(plan.stops[-1])
+        seeds = self.parts.plan.seeds(self.parts.plan.most)
         return not all(self.running.is_training(trial.number, seed) for seed in seeds)
 
     def is_searching(self) -> bool:

@@ -60,9 +60,13 @@ class Judge:
         """Return the trial's runs as the study knows them."""
         plan, settled = self.parts.plan, max(record.intermediate, default=0)
         if runs := record.attrs.get("legs"):
-            return TrialSeeds.from_dict(plan, runs, settled)
-        run = SeedRun(values=dict(record.intermediate), env_steps=settled)
-        return TrialSeeds(plan, {plan.first: run}, settled)
+            seeds = TrialSeeds.from_dict(plan, runs, settled)
+        else:
+            run = SeedRun(values=dict(record.intermediate), env_steps=settled)
+            seeds = TrialSeeds(plan, {plan.first: run}, settled)
+        if plan.races and record.state == "RUNNING" and settled == plan.stops[-1]:
+            seeds.race()  # else it would have ended with that value
+        return seeds
 
     def judge(self, job: RunningJob, result: Result) -> bool:
         """Conclude from a result of the search; return whether the job ends."""
@@ -77,7 +81,7 @@ class Judge:
             return True
         cut = result.out_of_time and not self.ending.may_go_on()
         if cut or self.ending.search_time_is_up():
-            self.end(trial, "PRUNED", f"{TIME_LIMIT} at {run.env_steps:,} env_steps")
+            self._end_at_time_limit(trial, run.env_steps)
             return True
         if result.out_of_time or trial.seeds.waits(job.seed) or self.waits(trial):
             self.running.end(job)
@@ -113,10 +117,13 @@ class Judge:
             run.training[point] = training
         parts.resource.note(trial.number, job.seed, point, job.seconds)
         run.done = result.finished
-        if parts.plan.most > 1 or parts.others.goals:
-            self.noise.learn(trial.number, trial.seeds)
-            parts.study.annotate({trial.number: {"legs": trial.seeds.to_dict()}})
+        self.noise.learn(trial.number, trial.seeds)
+        if parts.plan.count > 1 or parts.others.goals or trial.seeds.races:
+            self._keep_runs(trial)
         return ""
+
+    def _keep_runs(self, trial: RunningTrial) -> None:
+        self.parts.study.annotate({trial.number: {"legs": trial.seeds.to_dict()}})
 
     def _apply_stop_rules(self, job: RunningJob, result: Result) -> Stop | None:
         health = self.parts.health
@@ -147,6 +154,11 @@ class Judge:
             verdict = scheduler.decide(number, at, trial.value, doubt, seeds.training_at(point))
             if view.judged(number, scheduler.places(number)):
                 view.set_rungs(scheduler.table())
+            if seeds.finished and stop is None and self._may_race(trial):
+                self._keep_runs(trial)  # first: a running trial with its last value races
+                self.parts.study.report(number, point, trial.value, trial.others)
+                seeds.race()
+                return False
             if seeds.finished:
                 self.end(trial, "COMPLETE", finish, point)
                 return True
@@ -160,6 +172,31 @@ class Judge:
         if stop is not None:
             self.end(trial, stop.state, stop.reason)
         return stop is not None
+
+    def _may_race(self, trial: RunningTrial) -> bool:
+        """Whether a trial with its whole budget gets further seeds before it counts."""
+        if not self.parts.plan.races or trial.seeds.races or self.ending.search_time_is_up():
+            return False
+        return self.parts.scheduler.is_among_best(trial.number)
+
+    def _end_at_time_limit(self, trial: RunningTrial, steps: int) -> None:
+        """End a trial that has no more time; one that races counts with the seeds it has."""
+        seeds = trial.seeds
+        if not seeds.races:
+            where = f"at {steps:,} env_steps" if steps else "before it could begin"
+            reason = f"{TIME_LIMIT} {where}"
+            if any(run.seconds for run in seeds.runs.values()):
+                self.end(trial, "PRUNED", reason)
+            else:  # it did not go on: what was known stays
+                self.parts.study.tell(trial.number, "PRUNED", None, reason)
+                self.parts.events.trial_ended(trial, "PRUNED", None, reason)
+            return
+        point = self.parts.plan.stops[-1]
+        ended = [run.value_at(point) for run in map(seeds.run, seeds.seeds) if run.done]
+        values = [value for value in ended if value is not None]
+        trial.value = judged(values, self.parts.spec.over_seeds)
+        trial.others = self.parts.others.judge(trial.number, seeds, point)
+        self.end(trial, "COMPLETE", "", point)
 
     def end(self, trial: RunningTrial, state: str, reason: str, point: int | None = None) -> None:
         """Tell the study how a trial ended, with its value at the point where it did."""
@@ -175,7 +212,7 @@ class Judge:
         }
         trial.traceback = next((job.traceback for job in jobs if job.traceback), trial.traceback)
         value = trial.value if state != "FAIL" else None
-        attrs = _attributes(trial, runs)
+        attrs = _attributes(trial, runs, state)
         parts.study.tell(trial.number, state, value, reason, attrs, point, trial.others)
         self.running.end_trial(trial.number)
         parts.recorder.trial_ended(trial.number, state, reason, value, runs)
@@ -187,22 +224,17 @@ class Judge:
     def end_unfinished(self) -> None:
         """End the unfinished trials, for which there was no time."""
         for trial in list(self.running.trials.values()):
-            steps = trial.seeds.settled
-            where = f"at {steps:,} env_steps" if steps else "before it could begin"
-            reason = f"{TIME_LIMIT} {where}"
-            if any(run.seconds for run in trial.seeds.runs.values()):
-                self.end(trial, "PRUNED", reason)
-            else:  # it did not go on: what was known stays
-                self.parts.study.tell(trial.number, "PRUNED", None, reason)
-                self.parts.events.trial_ended(trial, "PRUNED", None, reason)
+            self._end_at_time_limit(trial, trial.seeds.settled)
 
 
-def _attributes(trial: RunningTrial, runs: dict[int, SeedRun]) -> dict[str, Any]:
+def _attributes(trial: RunningTrial, runs: dict[int, SeedRun], state: str) -> dict[str, Any]:
     """Return the attributes that the study keeps of a trial that has ended."""
+    # A seed for which there was no time does not count.
+    counted = {seed: run for seed, run in runs.items() if run.done or state != "COMPLETE"}
     means = [run.objective_mean for run in runs.values() if run.objective_mean is not None]
     return {
-        "seeds": list(runs),
-        "seed_objectives": [run.last for run in runs.values()],
+        "seeds": list(counted),
+        "seed_objectives": [run.last for run in counted.values()],
         "seconds": sum(run.seconds for run in runs.values()),
         "budget_reached": max((run.env_steps for run in runs.values()), default=0),
         "env_steps": sum(run.env_steps for run in runs.values()),

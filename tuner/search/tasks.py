@@ -52,7 +52,7 @@ class Tasks:
         task["since"] = max(trial.seeds.run(seed).values, default=0)
         if segment:
             task["config"], task["save_at"] = segment.config, [segment.until]
-        elif self.plan.most > 1:
+        elif self.plan.count > 1:
             task["save_at"] = list(self.plan.stops)
         return task
 
@@ -63,7 +63,7 @@ class Tasks:
         """
         spec = self.spec
         plain = (spec.metric, spec.eval_mode, spec.against) == (METRIC, GREEDY, [])
-        if not plain or self.plan.most > 1 or spec.eval_share is None:
+        if not plain or self.plan.count > 1 or spec.eval_share is None:
             return {}
         known = {stop: scheduler.cutoff(number, stop) for stop in self.plan.stops}
         return {stop: value for stop, value in known.items() if value is not None}

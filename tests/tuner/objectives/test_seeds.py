@@ -27,27 +27,20 @@ def settle(seeds: TrialSeeds) -> list[tuple[int, list[float]]]:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "counts"),
-    [
-        (1, (1, 1, 1)),
-        ("3", (3, 3, 3)),
-        ("racing", (1, 2, 3)),
-        ("racing:5", (1, 3, 5)),
-        ("racing:2", (1, 2, 2)),
-    ],
+    ("seeds", "count", "most"),
+    [(1, 1, 1), ("3", 3, 3), ("racing", 1, 3), ("racing:5", 1, 5), ("racing:2", 1, 2)],
 )
-def test_who_has_how_many_seeds(seeds: str | int, counts: tuple[int, ...]) -> None:
+def test_who_has_how_many_seeds(seeds: str | int, count: int, most: int) -> None:
     plan = make_plan(seeds, POINTS, RUNGS)
     assert plan.stops == (100, 300, 900)
-    assert plan.counts == counts
+    assert (plan.count, plan.most, plan.races) == (count, most, most > count)
 
 
 def test_a_stage_ends_at_the_first_evaluation_in_the_rung() -> None:
     plan = make_plan("racing", POINTS, [111, 333, 900], first=4)
     assert plan.stops == (200, 400, 900)
-    assert plan.seeds_at(200) == [4]
-    assert plan.seeds_at(300) == [4, 5]
-    assert plan.seeds_at(900) == [4, 5, 6]
+    assert plan.seeds(plan.count) == [4]
+    assert plan.seeds(plan.most) == [4, 5, 6]
     assert [plan.stop_after(at) for at in (0, 199, 200, 400, 900)] == [200, 200, 400, 900, 900]
 
 
@@ -74,22 +67,35 @@ def test_one_seed_is_judged_at_every_evaluation() -> None:
     assert seeds.to_train() == []
 
 
-def test_survivors_get_further_seeds_and_all_of_them_the_same() -> None:
+def test_the_best_get_further_seeds_and_all_of_them_the_same() -> None:
     seeds = TrialSeeds(make_plan("racing", POINTS, RUNGS))
-    train(seeds, 0, 100)
-    assert settle(seeds) == [(100, [1.0])]
-    assert seeds.to_train() == [1, 0]  # the furthest behind first
-    train(seeds, 0, 300)
-    assert settle(seeds) == []  # it waits for seed 1
-    assert seeds.waits(0)
-    train(seeds, 1, 300, 3.0)
-    assert settle(seeds) == [(200, [1.0, 3.0]), (300, [1.0, 3.0])]
-    assert seeds.to_train() == [2, 0, 1]
-    for seed in (0, 1, 2):
-        assert not seeds.finished
-        train(seeds, seed, 900)
-        settle(seeds)
+    train(seeds, 0, 900)
+    assert settle(seeds)[-1] == (900, [1.0])
     assert seeds.finished
+    assert seeds.to_train() == []
+    seeds.race()
+    assert not seeds.finished
+    assert seeds.to_train() == [1, 2]
+    train(seeds, 1, 900, 3.0)
+    train(seeds, 2, 800, 5.0)
+    assert settle(seeds) == []  # it waits for seed 2
+    assert seeds.waits(1)
+    assert seeds.to_train() == [2]
+    train(seeds, 2, 900, 5.0)
+    assert settle(seeds) == [(900, [1.0, 3.0, 5.0])]
+    assert seeds.finished
+
+
+def test_all_seeds_of_a_stage_meet_at_its_end() -> None:
+    seeds = TrialSeeds(make_plan(2, POINTS, RUNGS))
+    train(seeds, 0, 100)
+    assert settle(seeds) == []
+    assert seeds.waits(0)
+    assert seeds.to_train() == [1]
+    train(seeds, 1, 100, 3.0)
+    assert settle(seeds) == [(100, [1.0, 3.0])]
+    train(seeds, 0, 200)
+    assert seeds.to_train() == [1, 0]  # the furthest behind first
 
 
 def test_a_run_that_ends_early_keeps_its_last_value() -> None:
@@ -99,10 +105,9 @@ def test_a_run_that_ends_early_keeps_its_last_value() -> None:
     assert settle(seeds) == [(100, [1.0]), (200, [1.0])]
     assert seeds.finished
 
-    seeds = TrialSeeds(make_plan("racing:2", POINTS, RUNGS))
+    seeds = TrialSeeds(make_plan(2, POINTS, RUNGS))
     train(seeds, 0, 100, 5.0)
     seeds.run(0).done = True
-    assert settle(seeds) == [(100, [5.0])]
     assert seeds.to_train() == [1]
     train(seeds, 1, 300)
     assert settle(seeds)[-1] == (300, [5.0, 1.0])
@@ -118,7 +123,7 @@ def test_what_was_jumped_over_is_not_made_up() -> None:
 
 
 def test_runs_survive_the_study() -> None:
-    plan = make_plan("racing", POINTS, RUNGS)
+    plan = make_plan(2, POINTS, RUNGS)
     seeds = TrialSeeds(plan)
     train(seeds, 0, 300)
     train(seeds, 1, 100)

@@ -37,6 +37,25 @@ def test_the_best_third_goes_on_and_the_reason_says_so():
     assert asha.reason(9) == ""
 
 
+@pytest.mark.parametrize("name", ["asha", "hyperband"])
+def test_who_is_among_the_best_of_those_with_a_whole_budget(name):
+    scheduler = make_scheduler(name, 900, {})
+    numbers = range(60)
+    if name == "hyperband":  # a bracket compares its own trials
+        numbers = [n for n in numbers if scheduler.bracket_of(n) is scheduler.brackets[0]]
+    few, best, worst = list(numbers[:4]), numbers[4], numbers[5]
+    for number, value in zip(few, [1.0, 2.0, 3.0, 4.0], strict=True):
+        scheduler.decide(number, 900, value)
+    assert not any(map(scheduler.is_among_best, few))  # too few to tell
+    scheduler.decide(best, 900, 3.5)
+    assert scheduler.is_among_best(best)
+    scheduler.decide(best, 900, 2.5)  # on further seeds
+    assert not scheduler.is_among_best(best)
+    scheduler.decide(worst, 300, 9.0)
+    assert not scheduler.is_among_best(worst)  # it has not run its whole budget
+    assert not make_scheduler("none", 900).is_among_best(0)
+
+
 def test_equal_values_do_not_let_everybody_through():
     asha = ASHA([10, 100])
     verdicts = decide_all(asha, [-500.0] * 200, 10)

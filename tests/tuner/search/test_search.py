@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import subprocess
@@ -17,8 +18,11 @@ import rltune
 import yaml
 from rltune.agents.errors import UserError
 from rltune.cli import main
+from rltune.execution.messages import Result
 from rltune.planning.bounds import most_env_steps
+from rltune.search.jobs import RunningJob
 from searching import POPULATION, SPACE, check_history, search
+from serial import Serial
 from wandb_files import offline_runs
 
 pytestmark = pytest.mark.usefixtures("toy_ray", "toy")
@@ -129,15 +133,19 @@ LUCKY = {"space": {"quality": {"uniform": [0.0, 1.0]}}, "fixed": {"luck": 0.1}}
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
-def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
-    path = search(tmp_path, LUCKY, trials=20, tournament=False, seeds="racing").path
+def test_racing_gives_the_best_further_seeds(tmp_path: Path) -> None:
+    path = search(tmp_path, LUCKY, trials=30, tournament=False, seeds="racing").path
     run = rltune.open(path)
     trials, history = run.trials(), run.history()
     check_history(history)
-    rungs = {100: [0], 300: [0, 1], 900: [0, 1, 2]}
+    counts: list[int] = []
     for _, trial in trials.iterrows():
         mine = history[history["trial"] == trial["trial"]]
-        assert list(trial["seeds"]) == rungs[trial["rung"]]
+        if trial["rung"] == 900:
+            counts.append(len(trial["seeds"]))
+            assert list(trial["seeds"]) in ([0], [0, 1, 2])
+        else:
+            assert list(trial["seeds"]) == [0]
         reached = mine.groupby("seed")["env_steps"].max()
         assert set(reached) == {trial["rung"]}
         assert trial["env_steps"] == reached.sum()
@@ -145,11 +153,47 @@ def test_racing_gives_survivors_further_seeds(tmp_path: Path) -> None:
         assert list(trial["seed_objectives"]) == pytest.approx(ends)
         assert trial["objective"] == pytest.approx(np.mean(ends))
     assert set(trials["rung"]) == {100, 300, 900}
+    assert set(counts) == {1, 3}
     assert set(trials["config.luck"]) == {0.1}, "what is fixed holds for the defaults, too"
     complete = trials[trials["state"] == "COMPLETE"]
     assert list(complete["rung"]) == [900] * len(complete)
     again = rltune.replay(path)
     assert all(fate.same for fate in again.fates)
+
+
+def test_a_trial_that_races_when_the_time_is_up_counts_with_the_seeds_it_has(
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {"space": LUCKY, "budget": 900, "trials": 12, "seeds": "racing:4"}
+    whole = Serial(tmp_path / "whole", 1, agent="toy:ToyAgent", env="toy:ToyEnv", **options)
+    racing: list[tuple[int, int]] = []  # results so far, trial with two of four seeds
+    judge, results = whole.driver.judge.judge, itertools.count(1)
+
+    def watch(job: RunningJob, result: Result) -> bool:
+        n, runs = next(results), whole.driver.running.trials[job.number].seeds.runs
+        ends = judge(job, result)
+        if sum(run.done for run in runs.values()) == 2:
+            racing.append((n, job.number))
+        return ends
+
+    whole.driver.judge.judge = watch  # type: ignore[method-assign]
+    whole.go_on()
+    n, number = racing[0]
+    expected = whole.study.trials()[number].attrs["seed_objectives"]
+    assert len(expected) == 4
+
+    folder = tmp_path / "cut"
+    Serial(folder, 1, agent="toy:ToyAgent", env="toy:ToyEnv", **options).go_on(n + 1)
+    cut = Serial(folder, 1)
+    cut.driver.finish()
+    trial = cut.study.trials()[number]
+    assert trial.state == "COMPLETE"
+    assert [cut.history.last_iteration(number, seed) for seed in range(4)] == [9, 9, 1, 0]
+    assert trial.attrs["seeds"] == [0, 1]
+    assert trial.attrs["seed_objectives"] == expected[:2]
+    assert trial.value == pytest.approx(np.mean(expected[:2]))
+    cut.history.close()
+    cut.study.close()
 
 
 @pytest.mark.usefixtures("no_ray")
