@@ -231,7 +231,7 @@ def _attributes(trial: RunningTrial, runs: dict[int, SeedRun], state: str) -> di
     """Return the attributes that the study keeps of a trial that has ended."""
     # A seed for which there was no time does not count.
     counted = {seed: run for seed, run in runs.items() if run.done or state != "COMPLETE"}
-    means = [run.objective_mean for run in runs.values() if run.objective_mean is not None]
+    means = [run.objective_mean for run in counted.values() if run.objective_mean is not None]
     return {
         "seeds": list(counted),
         "seed_objectives": [run.last for run in counted.values()],
