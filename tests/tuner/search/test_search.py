@@ -166,19 +166,21 @@ def test_a_trial_that_races_when_the_time_is_up_counts_with_the_seeds_it_has(
 ) -> None:
     options: dict[str, Any] = {"space": LUCKY, "budget": 900, "trials": 12, "seeds": "racing:4"}
     whole = Serial(tmp_path / "whole", 1, agent="toy:ToyAgent", env="toy:ToyEnv", **options)
-    racing: list[tuple[int, int]] = []  # results so far, trial with two of four seeds
+    # Results so far, a trial with two of four seeds, the mean of all their evaluations.
+    racing: list[tuple[int, int, float]] = []
     judge, results = whole.driver.judge.judge, itertools.count(1)
 
     def watch(job: RunningJob, result: Result) -> bool:
         n, runs = next(results), whole.driver.running.trials[job.number].seeds.runs
         ends = judge(job, result)
-        if sum(run.done for run in runs.values()) == 2:
-            racing.append((n, job.number))
+        means = [run.objective_mean or 0.0 for run in runs.values() if run.done]
+        if len(means) == 2:
+            racing.append((n, job.number, float(np.mean(means))))
         return ends
 
     whole.driver.judge.judge = watch  # type: ignore[method-assign]
     whole.go_on()
-    n, number = racing[0]
+    n, number, mean = racing[0]
     expected = whole.study.trials()[number].attrs["seed_objectives"]
     assert len(expected) == 4
 
@@ -192,6 +194,7 @@ def test_a_trial_that_races_when_the_time_is_up_counts_with_the_seeds_it_has(
     assert trial.attrs["seeds"] == [0, 1]
     assert trial.attrs["seed_objectives"] == expected[:2]
     assert trial.value == pytest.approx(np.mean(expected[:2]))
+    assert trial.attrs["objective_mean"] == pytest.approx(mean)
     cut.history.close()
     cut.study.close()
 
