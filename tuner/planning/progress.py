@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -213,15 +213,16 @@ class SearchProgress:
     def share(self) -> float | None:
         """Return the share of the search or the tournament that is done; None while unknown."""
         with self._lock:
-            # How many trials or test trainings the running ones are worth so far.
-            under_way = sum(
-                training.share / (1 if training.role == "test" else self.seeds)
-                for training in self.running.values()
-            )
             if self.in_tournament and self.test_runs:
-                return min(1.0, (self.tests_done + under_way) / self.test_runs)
+                tests = [t.share for t in self.running.values() if t.role == "test"]
+                return min(1.0, (self.tests_done + sum(tests)) / self.test_runs)
             parts = []
             if self.trials:
+                trained: defaultdict[int, float] = defaultdict(float)  # trial -> whole trainings
+                for training in self.running.values():
+                    trained[training.number] += training.share
+                # One that races is trained on further seeds, and is one trial all the same.
+                under_way = sum(min(1.0, n / self.seeds) for n in trained.values())
                 parts.append((self.ended + under_way) / self.trials)
             if self.time_limit:
                 parts.append(self.elapsed / self.time_limit)

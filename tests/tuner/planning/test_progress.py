@@ -63,6 +63,17 @@ def test_the_time_left_counts_trials_and_tests_and_keeps_to_the_limit(now: list[
     assert progress.ended == 6  # test trainings are no trials
 
 
+def test_a_trial_that_races_is_one_trial() -> None:
+    progress = SearchProgress(50_000, trials=10)
+    train(progress, 1, 25_000, 5.0)
+    for seed in range(3):
+        progress.training_started(2, seed)
+        progress.training_progress(2, seed, 50_000, 10.0)
+    assert progress.share() == pytest.approx(1.5 / 10)
+    progress.training_ended(2, 0, "COMPLETE")
+    assert progress.share() == pytest.approx(1.5 / 10)
+
+
 def test_the_time_left_goes_by_each_trials_own_speed() -> None:
     progress = SearchProgress(50_000, trials=8, slots=2)
     for number, env_steps, seconds in ((0, 50_000, 10.0), (1, 10_000, 2.0), (2, 10_000, 6.0)):
