@@ -8,7 +8,8 @@
 The pairs are those that docs/benchmarks/held-out.md names. A search is `rltune run AGENT --env ENV
 --budget N --time-limit 30m`, with its defaults. What it names, rl-zoo3's settings and the agent's
 defaults are then trained for as many env steps on the same seeds, and scored by 100 greedy
-episodes. Interquartile means have 95 % bootstrap intervals. One is better than the other beyond
+episodes. Where the search names the defaults or the known-good settings, their scores are its own.
+Interquartile means have 95 % bootstrap intervals. One is better than the other beyond
 chance if the interval of the probability that a training of it is better is above a half.
 """
 
@@ -36,6 +37,7 @@ MINUTES = 30.0
 SEARCH_SEED = 60
 SEEDS = range(2000, 2020)
 WHO = ("rltune", "known-good", "defaults")
+NAMED_BY_ALL = {"default": "defaults", "start": "known-good"}  # by the origin of a trial
 
 
 class Pair(NamedTuple):
@@ -67,6 +69,12 @@ def store(results: Path, row: dict[str, Any]) -> None:
 def searches(results: Path, pair: Pair) -> list[dict[str, Any]]:
     mine = (row for row in read(results) if row["what"] == "search")
     return [row for row in mine if (row["agent"], row["env"], row["budget"]) == pair]
+
+
+def same_as(search: dict[str, Any]) -> str | None:
+    """Return whose settings a search named, if they are not of its own."""
+    origins = (origin.partition(":")[0] for origin in search["origins"])
+    return next((NAMED_BY_ALL[origin] for origin in origins if origin in NAMED_BY_ALL), None)
 
 
 # --------------------------------------------------------------------------------------- searches
@@ -114,7 +122,7 @@ def tests(results: Path, only: list[str]) -> Iterator[dict[str, Any]]:
                 if tuple(job[k] for k in keys) in done or (only and pair.agent not in only):
                     continue
                 if who == "rltune":
-                    if not (found := searches(results, pair)):
+                    if not (found := searches(results, pair)) or same_as(found[0]):
                         continue
                     job["config"] = found[0]["config"]
                 yield job
@@ -148,6 +156,8 @@ def scores(results: Path, pair: Pair) -> dict[str, dict[int, float]]:
     for row in read(results):
         if row["what"] == "test" and (row["agent"], row["env"], row["budget"]) == pair:
             found[row["who"]][row["seed"]] = -float("inf") if row["score"] is None else row["score"]
+    if (mine := searches(results, pair)) and (twin := same_as(mine[0])):
+        found["rltune"] = found[twin]
     return found
 
 
