@@ -76,13 +76,40 @@ def test_what_a_search_names_is_compared_with_known_good_settings(
     (search,) = rows(file, "search")
     assert (tmp_path / "runs" / "ppo-CartPole-v1" / "run.yaml").exists()
     assert not search["resumed"]
-    assert len(rows(file, "test")) == 2 * len(script.WHO)
+    own = script.same_as(search) is None
+    assert len(rows(file, "test")) == 2 * (len(script.WHO) - 1 + own)
     capsys.readouterr()
     script.table(file)
     assert f"| ppo, CartPole-v1, 3,000 | {search['trials']} |" in capsys.readouterr().out
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.picture(file, tmp_path / "known-good.png")
     assert (tmp_path / "known-good.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize("script", ["benchmark_known_good"], indirect=True)
+@pytest.mark.parametrize(
+    ("origins", "twin"),
+    [(["default"], "defaults"), (["start:0"], "known-good"), (["sampler"], None)],
+)
+def test_settings_that_everyone_knows_are_trained_once(
+    script: ModuleType,
+    origins: list[str],
+    twin: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = script.Pair("ppo", "CartPole-v1", 3_000)
+    monkeypatch.setattr(script, "PAIRS", (pair,))
+    monkeypatch.setattr(script, "SEEDS", range(2))
+    file = tmp_path / "known-good.jsonl"
+    script.store(file, {"what": "search", **pair._asdict(), "origins": origins, "config": {}})
+    todo = list(script.tests(file, []))
+    assert [job["who"] for job in todo if job["who"] == "rltune"] == ["rltune"] * 2 * (not twin)
+    for place, job in enumerate(todo):
+        script.store(file, {**job, "score": float(place)})
+    found = script.scores(file, pair)
+    assert list(found["rltune"]) == [0, 1]
+    assert [who for who in script.WHO[1:] if found[who] == found["rltune"]] == [twin] * bool(twin)
 
 
 @pytest.mark.parametrize("script", ["benchmark_auto"], indirect=True)
