@@ -22,7 +22,9 @@ TRAININGS = ("train-dqn", "train-lstm")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("before")
     with tarfile.open(DATA) as archive:
-        archive.extractall(folder / "runs", filter="data")
+        # Python before 3.10.12 and 3.11.4 has no filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder / "runs")
     return folder
 
 

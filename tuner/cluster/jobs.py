@@ -175,7 +175,7 @@ class Jobs:
                 raise UserError(f"the cluster can't give {run}: {last.removeprefix('rltune: ')}")
             content = io.BytesIO(base64.b64decode(packed))
             with tarfile.open(fileobj=content, mode="r:gz") as files:
-                files.extractall(folder, filter="data")
+                unpack(files, folder)
         return Path(storage) / name
 
     def _run(self, entrypoint: str) -> tuple[int, str]:
@@ -280,6 +280,23 @@ def pack(run: str) -> str:
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as files:
             files.add(folder, arcname=".")
     return base64.b64encode(packed.getvalue()).decode()
+
+
+def unpack(files: tarfile.TarFile, folder: Path) -> None:
+    """Unpack a run, which may hold plain files and folders below ``folder`` only.
+
+    Raises:
+        UserError: it holds something else.
+    """
+    for member in files:
+        # A file that a run holds under two names comes as a hard link, whose target is the first.
+        names = (member.name, member.linkname) if member.islnk() else (member.name,)
+        inside = all((folder / n).resolve().is_relative_to(folder.resolve()) for n in names)
+        if not inside or not (member.isfile() or member.isdir() or member.islnk()):
+            raise UserError(f"the cluster sent {member.name!r}, which a run does not hold")
+    # Python before 3.10.12 and 3.11.4 has no filters.
+    files.extraction_filter = getattr(tarfile, "data_filter", None)
+    files.extractall(folder)
 
 
 if __name__ == "__main__":  # on the head, by `Jobs.fetch`

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ from pathlib import Path
 
 import pytest
 import rltune
+from rltune.agents.errors import UserError
 from rltune.cli import main
 from rltune.cli.jobs import _checked, _replaced
-from rltune.cluster.jobs import Jobs
+from rltune.cluster.jobs import Jobs, unpack
 
 HERE = Path(__file__).parents[1]
 
@@ -183,6 +185,46 @@ def test_a_run_that_is_copied_to_a_storage_outlives_the_head(
     assert main(["logs", "far-2", "--follow"]) == 0
     assert main(["fetch", "far"]) == 0
     assert len(rltune.open("far").trials()) == 2
+
+
+def test_a_run_that_holds_a_file_twice_is_fetched(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "a").write_text("same")
+    (tmp_path / "run" / "b").hardlink_to(tmp_path / "run" / "a")
+    with tarfile.open(tmp_path / "sent.tar", "w") as files:
+        files.add(tmp_path / "run", arcname=".")
+    (tmp_path / "runs").mkdir()
+    with tarfile.open(tmp_path / "sent.tar") as files:
+        assert {member.type for member in files} >= {tarfile.LNKTYPE}
+        unpack(files, tmp_path / "runs")
+    assert [(tmp_path / "runs" / name).read_text() for name in "ab"] == ["same", "same"]
+
+
+@pytest.mark.parametrize("filters", [True, False])
+@pytest.mark.parametrize("sent", ["run/run.yaml", "../run.yaml", "/run.yaml", "link", "hard link"])
+def test_a_fetched_run_stays_in_its_folder(
+    sent: str, filters: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not filters:  # as in Python 3.11.3
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    member = tarfile.TarInfo(sent)
+    (tmp_path / "secret").touch()
+    if sent == "link":
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+    if sent == "hard link":
+        member.type, member.linkname = tarfile.LNKTYPE, "../secret"
+    with tarfile.open(tmp_path / "sent.tar", "w") as files:
+        files.addfile(member)
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    with tarfile.open(tmp_path / "sent.tar") as files:
+        if sent == "run/run.yaml":
+            unpack(files, folder)
+        else:
+            with pytest.raises(UserError, match="which a run does not hold"):
+                unpack(files, folder)
+    assert [path.name for path in folder.rglob("*.yaml")] == ["run.yaml"] * (sent[0] == "r")
+    assert not (tmp_path / "run.yaml").exists()
 
 
 @pytest.mark.slow
