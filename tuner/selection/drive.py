@@ -31,11 +31,13 @@ class Part(NamedTuple):
         trials: up to the end of the round; None: as many as there is time for
         seconds: for the round; None: no limit
         tournament: whether it is the last round
+        report: write the agent's page; it takes seconds, which the earlier rounds are not to lose
     """
 
     trials: int | None = None
     seconds: float | None = None
     tournament: bool = False
+    report: bool = False
 
 
 class Output(NamedTuple):
@@ -58,7 +60,7 @@ def request(spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output
         storage_path=path / AGENTS,
         tournament=part.tournament,
         **output._asdict(),
-        **spec.options,
+        **{**spec.options, "report": part.report},
     )
 
 
@@ -126,6 +128,7 @@ class Rounds:
         return resume_search(
             path,
             tournament=part.tournament,
+            report=part.report,
             **self.output._asdict(),
             **{name: value for name, value in changes.items() if value is not None},
         )
@@ -141,7 +144,8 @@ class Rounds:
             left = self.end - time.time()
             part = rounds.seconds_of(left, n, n - len(current["done"]), later)
             seconds = max(part, rounds.LEAST_SECONDS / 2)  # however late it is
-        return Part(trials, seconds, len(self.rounds) == len(spec.sizes))
+        last = len(self.rounds) == len(spec.sizes)
+        return Part(trials, seconds, last, last and spec.options.get("report") is not False)
 
     def _begin(self, size: int) -> None:
         """Begin the next round, with the agents that go on."""

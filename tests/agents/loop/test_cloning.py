@@ -40,7 +40,7 @@ def make(agent: str, env: str, file: str, **config: Any) -> Agent:
         ("ppo", "Aim", {}),
         ("ppo", "Fenced", {}),
         ("ppo", "Picture", {"encoder": "small_cnn", "cloning": 1e4, "cloning_updates": 4}),
-        ("ppo", "Remember", {"lstm_size": 16}),
+        pytest.param("ppo", "Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
         ("a2c", "Which", {}),
         pytest.param("a2c", "Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
         ("trpo", "Which", {}),

@@ -48,6 +48,8 @@ def test_agents_are_searched_in_rounds_and_the_best_is_named(
         assert len(run.trials()) == 5
         assert run.spec["wandb_group"] == "run"
     assert (result.path / "report" / "index.html").exists()
+    pages = result.path.glob("agents/*/report/index.html")  # none in a round that isn't the last
+    assert {page.parents[1].name for page in pages} == set(rounds[1]["agents"])
     capsys.readouterr()
 
     assert rltune.open(result.path).spec["agent"] == result.agent  # what reads a run reads this one

@@ -40,7 +40,7 @@ def test_a_search_begins_with_the_portfolio(toy: None) -> None:
 
 
 def test_a_member_that_is_known_to_be_good_here_stays_a_point_of_comparison(
-    tmp_path: Path, toy: None
+    tmp_path: Path, no_ray: None
 ) -> None:
     space = {**SPACE, "portfolio": [{"quality": 0.4}, {"quality": 0.9}]}
     found = search(tmp_path, space, trials=6, finalists=1, test_seeds=2, concurrency=1)
@@ -123,7 +123,7 @@ def test_members_are_no_presets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert [preset.name for preset in presets("ppo")] == ["zoo"]
 
 
-def test_members_are_finalists_by_their_merit_alone(tmp_path: Path, toy: None) -> None:
+def test_members_are_finalists_by_their_merit_alone(tmp_path: Path, no_ray: None) -> None:
     space = {**SPACE, "portfolio": [{"quality": 0.01}, {"quality": 0.02}, {"quality": 1.0}]}
     found = search(tmp_path, space, trials=9, finalists=1, test_seeds=2, concurrency=1)
     trials = found.trials().set_index("origin")

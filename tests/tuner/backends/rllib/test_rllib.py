@@ -71,7 +71,7 @@ EVERY: dict[str, tuple[str, dict[str, Any], int]] = {
     "CQL": ("Pendulum-v1", FROM_DATA, 100),
     "IQL": ("Pendulum-v1", FROM_DATA, 100),
 }
-HEAVY = ("DQN", "SAC", "TQC", "DreamerV3", "CQL", "IQL")
+HEAVY = ("DQN", "SAC", "TQC", "DreamerV3", "CQL", "IQL", "MARWIL", "IMPALA")
 OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 
 
