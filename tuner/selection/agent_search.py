@@ -119,7 +119,7 @@ class AgentSearch:
             options={"wandb_group": path.name, **options},
         )
         for agent in found.agents:  # mistakes in the options are found before a file is there
-            request(self.spec, self.path, agent, Part(trials=1), self.output)
+            request(self.spec, self.path, agent, Part(trials=1, tournament=True), self.output)
 
     def run(self) -> AgentSearchResult:
         """Run all rounds, or until Ctrl-C, and return what they found."""

@@ -30,14 +30,13 @@ class Part(NamedTuple):
     Attributes:
         trials: up to the end of the round; None: as many as there is time for
         seconds: for the round; None: no limit
-        tournament: whether it is the last round
-        report: write the agent's page; it takes seconds, which the earlier rounds are not to lose
+        tournament: whether it is the last round, which writes the agents' pages, too: they take
+            seconds that the earlier rounds are not to lose
     """
 
     trials: int | None = None
     seconds: float | None = None
     tournament: bool = False
-    report: bool = False
 
 
 class Output(NamedTuple):
@@ -50,6 +49,7 @@ class Output(NamedTuple):
 
 def request(spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output) -> Search:
     """Return the search of one agent, in its folder of the run directory at ``path``."""
+    options = spec.options if part.tournament else {**spec.options, "report": False}
     return Search(
         agent,
         spec.env,
@@ -60,7 +60,7 @@ def request(spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output
         storage_path=path / AGENTS,
         tournament=part.tournament,
         **output._asdict(),
-        **{**spec.options, "report": part.report},
+        **options,
     )
 
 
@@ -128,7 +128,7 @@ class Rounds:
         return resume_search(
             path,
             tournament=part.tournament,
-            report=part.report,
+            report=part.tournament and self.spec.options.get("report", True),
             **self.output._asdict(),
             **{name: value for name, value in changes.items() if value is not None},
         )
@@ -144,8 +144,7 @@ class Rounds:
             left = self.end - time.time()
             part = rounds.seconds_of(left, n, n - len(current["done"]), later)
             seconds = max(part, rounds.LEAST_SECONDS / 2)  # however late it is
-        last = len(self.rounds) == len(spec.sizes)
-        return Part(trials, seconds, last, last and spec.options.get("report") is not False)
+        return Part(trials, seconds, len(self.rounds) == len(spec.sizes))
 
     def _begin(self, size: int) -> None:
         """Begin the next round, with the agents that go on."""

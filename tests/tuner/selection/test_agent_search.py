@@ -153,6 +153,7 @@ def test_a_full_disk_ends_the_search_and_an_agent_that_fails_does_not(
         ({"env": "CartPole-v1,Acrobot-v1"}, "agents are compared in one environment"),
         ({"storage_path": "s3://bucket/runs"}, "needs a local folder"),
         ({"sampler": "foo"}, "foo"),
+        ({"report": "maybe"}, "report must be True or False"),
         ({"agents": ["toy:ToyAgent", "toy:DescentAgent"], "env": "toy:ToyEnv", "budget": None},
          "how fast toy:ToyAgent trains is not known before; give --budget"),
     ],
