@@ -98,7 +98,7 @@ def test_the_map_has_a_line_for_every_package_in_the_order_of_the_floors() -> No
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     code = code.replace("20_000", "1_800").replace(
-        "trials=10", 'trials=3, wandb="off", report=False'
+        "trials=10", 'trials=3, wandb="off", report=False, test_seeds=2'
     )
     code = code.replace("**result.best", 'wandb="off", plain=True, **result.best')
     (tmp_path / "script.py").write_text(code)

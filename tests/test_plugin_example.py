@@ -102,6 +102,7 @@ def test_a_backend_trains_and_goes_on(folder: Path) -> None:
     assert "hill:linear" in run(folder, "env CartPole-v1 --json")
 
 
+@pytest.mark.slow
 def test_a_reward_signal_rewards_a_training(folder: Path) -> None:
     run(
         folder,

@@ -189,6 +189,7 @@ def test_small_tasks_are_learned(kind: str) -> None:
     pytest.fail(f"reached {reached:.2f} of {goal}")
 
 
+@pytest.mark.slow
 def test_cartpole_is_learned() -> None:
     agent = Agent(A2C, "CartPole-v1", {"n_envs": 8, **RAW}, total_timesteps=200_000)
     assert (agent.learn(20_000).mean_reward or 0.0) > 45  # 22 at random

@@ -17,6 +17,8 @@ from rltune.agents.config import make_config
 from rltune.agents.errors import UserError
 from rltune.agents.spaces import Spaces
 
+from tests.parameters import quick
+
 BOX = spaces.Box(np.array([-2, 1], np.float32), np.array([2, 3], np.float32))
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (1, 36, 36), np.uint8)
@@ -203,7 +205,7 @@ LEARNED = {
 }
 
 
-@pytest.mark.parametrize("kind", LEARNED)
+@pytest.mark.parametrize("kind", quick(["ddpg ou"], LEARNED))
 def test_small_tasks_are_learned(kind: str) -> None:
     found, env, changes = LEARNED[kind]
     config = {"net_arch": [64], "batch_size": 64, "gamma": 0.5, "learning_rate": 3e-3}

@@ -22,6 +22,8 @@ from rltune.agents.networks.q_networks import NoisyLinear, QuantileReturns, Retu
 from rltune.agents.spaces import Spaces
 from torch import Tensor
 
+from tests.parameters import quick
+
 RAINBOW: dict[str, Any] = dict(
     double=True, dueling=True, noisy=True, prioritised=True, distributional="c51", n_atoms=11,
     v_min=0.0, v_max=4.0, n_step=3,
@@ -354,7 +356,10 @@ def test_a_resumed_run_is_bit_equal(kind: str, tmp_path: Path) -> None:
     assert torch.equal(ours.generator.get_state(), theirs.generator.get_state())
 
 
-@pytest.mark.parametrize("config", [{"prioritised": True}, {"double": True, "n_step": 2}, RAINBOW])
+WAYS = [{"prioritised": True}, {"double": True, "n_step": 2}, RAINBOW]
+
+
+@pytest.mark.parametrize("config", quick(WAYS[:2], WAYS))
 def test_a_bandit_is_learned(config: dict[str, Any]) -> None:
     one = agent("toy_envs:Which", 600, gamma=0.5, learning_rate=3e-3, **config)
     one.learn(600)
@@ -367,7 +372,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.parametrize("kind", quick(["quantiles"], LEARNERS))
 def test_a_delayed_reward_is_found(kind: str) -> None:
     one = agent(
         "toy_envs:Chain",
@@ -424,7 +429,9 @@ def stacked_snow() -> gymnasium.Env[Any, Any]:
         {},
         {"tau": 0.3, "target_update_interval": 2, "gradient_steps": -1, "max_grad_norm": 0.5},
         {"n_step": 3, "train_freq": 5, "learning_rate": 5e-3},
-        {"images": True, "learning_rate": 1e-4, "gradient_steps": 1},
+        pytest.param(
+            {"images": True, "learning_rate": 1e-4, "gradient_steps": 1}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_updates_are_those_of_sb3(changes: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ import torch
 from rltune.agents import Agent
 from rltune.agents.memory.frames import AugmentedRows
 
+from tests.parameters import quick
+
 COMMON: dict[str, Any] = {"n_envs": 8, "net_arch": (32,), "gamma": 0.3}
 RECURRENT: dict[str, Any] = {"lstm_size": 16, "sequence_length": 4}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -84,7 +86,7 @@ def reached(agent: Agent, goal: float, budget: int) -> float:
     [
         (False, False),
         (False, True),
-        (True, False),
+        pytest.param(True, False, marks=pytest.mark.slow),
         pytest.param(True, True, marks=pytest.mark.slow),
     ],
     ids=["vector-feed-forward", "vector-recurrent", "visual-feed-forward", "visual-recurrent"],
@@ -111,7 +113,7 @@ def test_dqn_remembers_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("picture", [False, True], ids=["vector", "visual"])
+@pytest.mark.parametrize("picture", quick([False], [False, True]), ids=["vector", "visual"])
 def test_without_memory_a_recurrent_cell_is_a_guess(name: str, picture: bool) -> None:
     agent = make(name, "choices", picture, True, lstm_size=0)
     agent.learn(1600)

@@ -95,6 +95,7 @@ def test_updates_are_those_of_sb3(changes: dict[str, Any], monkeypatch: pytest.M
     assert (ours.actor_learner.flat - start).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learning_starts", [0, 10_000])
 def test_actions_are_distributed_like_sb3s(learning_starts: int) -> None:
     sb3 = pytest.importorskip("stable_baselines3")

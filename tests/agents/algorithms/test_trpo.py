@@ -12,6 +12,8 @@ from rltune.agents.algorithms.trpo import TRPO, TRPOConfig
 from rltune.agents.config import make_config
 from rltune.agents.spaces import Spaces
 
+from tests.parameters import quick
+
 RAW = {"normalize_observations": False, "normalize_rewards": False}
 ACTIONS = {
     "discrete": spaces.Discrete(3),
@@ -202,7 +204,7 @@ RESUMED = {
 }
 
 
-@pytest.mark.parametrize("kind", RESUMED)
+@pytest.mark.parametrize("kind", quick(RESUMED.keys() - {"images"}, RESUMED))
 @pytest.mark.parametrize("stop", [128, 150])  # between two rollouts, and amid one
 def test_a_resumed_run_is_bit_equal(kind: str, stop: int, tmp_path: Path) -> None:
     env, config = RESUMED[kind]
@@ -225,7 +227,7 @@ LEARNED = {
 }
 
 
-@pytest.mark.parametrize("kind", LEARNED)
+@pytest.mark.parametrize("kind", quick(["Picture"], LEARNED))
 def test_small_tasks_are_learned(kind: str) -> None:
     goal, config = LEARNED[kind]
     values = {"n_envs": 8, "n_steps": 64, "gamma": 0.5, **RAW, **config}

@@ -200,8 +200,8 @@ def test_normalisation_leaves_the_bits_alone() -> None:
     [
         *((name, None, {}) for name in AGENTS),
         *((name, None, PAIR) for name in ("a2c", "ppo", "trpo", "sac")),
-        ("dqn", RAINBOW, {}),
-        ("dqn", QR, {}),
+        pytest.param("dqn", RAINBOW, {}, marks=pytest.mark.slow),
+        pytest.param("dqn", QR, {}, marks=pytest.mark.slow),
     ],
 )
 def test_agents_never_take_what_is_forbidden_and_learn(name: str, config: Any, kwargs: Any) -> None:

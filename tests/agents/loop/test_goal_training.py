@@ -15,6 +15,8 @@ from rltune.agents.memory.prioritised import PrioritisedMemory
 from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.registry import agent_class
 
+from tests.parameters import quick
+
 BIT_FLIP, REACH = "goal_envs:BitFlip", "goal_envs:Reach"
 DQN = {
     **{"gamma": 0.95, "net_arch": [128], "batch_size": 64, "learning_starts": 200},
@@ -38,7 +40,7 @@ def success(trained: Agent) -> float:
     return rate
 
 
-@pytest.mark.parametrize("more", [{}, {"prioritised": True}])
+@pytest.mark.parametrize("more", quick([{}], [{}, {"prioritised": True}]))
 def test_bits_are_flipped_as_wished(more: dict[str, Any]) -> None:
     trained = agent(
         "dqn", BIT_FLIP, {**DQN, **more, "n_sampled_goal": 4}, 3000, env_kwargs={"n": 10}
@@ -47,6 +49,7 @@ def test_bits_are_flipped_as_wished(more: dict[str, Any]) -> None:
     assert success(trained) > 0.9
 
 
+@pytest.mark.slow
 def test_without_hindsight_bits_are_not_flipped() -> None:
     """The wish is met by chance in one of 4096 bit strings: the agent hardly ever sees it."""
     trained = agent("dqn", BIT_FLIP, DQN, 3000, env_kwargs={"n": 12})
@@ -54,7 +57,7 @@ def test_without_hindsight_bits_are_not_flipped() -> None:
     assert success(trained) < 0.1
 
 
-@pytest.mark.parametrize("name", ["ddpg", "sac", "td3"])
+@pytest.mark.parametrize("name", quick(["td3"], ["ddpg", "sac", "td3"]))
 def test_a_place_is_reached(name: str) -> None:
     kwargs = {"near": 0.1, "stride": 0.3, "length": 15}
     trained = agent(name, REACH, BOX, 2000, env_kwargs=kwargs)

@@ -11,6 +11,8 @@ from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 from rltune.agents.registry import BUILTIN, agent_class
 
+from tests.parameters import quick
+
 BOX_ONLY = ("ddpg", "td3")
 AGENTS = [name for name in BUILTIN if not agent_class(name).offline]  # see test_bc.py
 ENVS = {name: "Pendulum-v1" if name in BOX_ONLY else "CartPole-v1" for name in AGENTS}
@@ -71,7 +73,7 @@ def weights(agent: Agent) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(agent.algorithm.nets.parameters()).clone()
 
 
-@EVERY
+@pytest.mark.parametrize("name", quick(("a2c", "acer", "ppo", "dqn", "ddpg"), AGENTS))
 def test_a_training_goes_on_with_every_hyperparameter_that_can_change(name: str) -> None:
     began = small(name)
     began.learn(120)  # amid a rollout

@@ -16,6 +16,8 @@ from rltune.agents.memory.replay import ReplayMemory
 from rltune.agents.networks.recurrent import LSTM, Reader
 from rltune.agents.spaces import AugmentedBox, InputParts, Spaces
 
+from tests.parameters import quick
+
 REMEMBER = "tests.agents.toy_envs:Remember"
 ROLLOUT = {"lstm_size": 16, "n_steps": 16, "net_arch": (32,), "gamma": 0.9, "learning_rate": 0.005}
 REPLAYED = {
@@ -222,7 +224,7 @@ def test_successors_of_many_steps_begin_anew_where_they_are_cut_short() -> None:
 # ------------------------------------------------------------------------------------------ agents
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", quick(("a2c", "ppo", "dqn"), AGENTS))
 def test_what_was_seen_first_is_remembered(name: str) -> None:
     agent = make(name, steps=STEPS[name])
     agent.learn(STEPS[name])

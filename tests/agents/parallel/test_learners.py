@@ -20,6 +20,8 @@ from rltune.agents.loop.compatibility import check_fit
 from rltune.agents.parallel.learners import check_devices
 from rltune.agents.registry import agent_class
 
+from tests.parameters import quick
+
 ROLLOUT = {"n_envs": 2, "n_steps": 16, "net_arch": [16, 16]}
 # Shares of 17 and 16 rows, of several minibatches that are drawn at once.
 REPLAY = {
@@ -50,6 +52,9 @@ TORCH_ONLY: list[tuple[str, str, dict[str, Any]]] = [
     ("sac", "CartPole-v1", REPLAY),
     ("sac", "Pendulum-v1", {**REPLAY, **LSTM, "burn_in": 2, "rnd_strength": 0.1}),
 ]
+EVERY = [(*case, "numpy") for case in CASES] + [(*case, "torch") for case in CASES + TORCH_ONLY]
+# What is divided differently: minibatches, weights of rows, steps, rollouts, hidden states.
+QUICK = [EVERY[0], EVERY[4], EVERY[5], EVERY[10], EVERY[16], EVERY[21]]
 
 
 def made(agent: str, env: str, config: dict[str, Any], n: int, engine: str = "auto") -> Agent:
@@ -75,7 +80,7 @@ def processes(agent: Agent) -> list[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize(
     ("agent", "env", "config", "engine"),
-    [(*case, "numpy") for case in CASES] + [(*case, "torch") for case in CASES + TORCH_ONLY],
+    quick(QUICK, EVERY),
 )
 def test_two_learners_do_what_one_does(
     agent: str, env: str, config: dict[str, Any], engine: str
@@ -156,6 +161,7 @@ def test_a_learner_that_is_killed_ends_the_training_with_a_sentence() -> None:
         assert len(processes(agent)) == 1
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_while_it_computes() -> None:
     with running() as (agent, process):
         process.send_signal(signal.SIGSTOP)

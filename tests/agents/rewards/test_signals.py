@@ -20,6 +20,8 @@ from rltune.agents.rewards.rnd import RND
 from rltune.agents.rewards.signal import RewardSignal
 from rltune.agents.spaces import Spaces
 
+from tests.parameters import quick
+
 CPU = torch.device("cpu")
 SPACES = Spaces(gym_spaces.Box(-1, 1, (3,)), gym_spaces.Discrete(2), 1)
 SMALL: dict[str, Any] = {"net_arch": [16], "reward_signal_batch_size": 64}
@@ -81,7 +83,7 @@ def test_curiosity_rewards_what_is_not_foreseen() -> None:
 
 
 @pytest.mark.parametrize("use_vail", [False, True])
-@pytest.mark.parametrize("use_actions", [False, True])
+@pytest.mark.parametrize("use_actions", quick([True], [False, True]))
 def test_gail_rewards_acting_as_demonstrated(
     use_actions: bool, use_vail: bool, tmp_path: Path
 ) -> None:
@@ -201,9 +203,11 @@ def test_every_agent_learns_with_every_signal(agent: str, signal: str, tmp_path:
     [
         *((agent, {}) for agent in CONFIGS),
         ("ppo", {"shared_value": True}),
-        ("ppo", {"lstm_size": 8}),
-        ("sac", {"shared_value": True}),
-        ("sac", {"lstm_size": 8, "sequence_length": 4, "burn_in": 2}),
+        pytest.param("ppo", {"lstm_size": 8}, marks=pytest.mark.slow),
+        pytest.param("sac", {"shared_value": True}, marks=pytest.mark.slow),
+        pytest.param(
+            *("sac", {"lstm_size": 8, "sequence_length": 4, "burn_in": 2}), marks=pytest.mark.slow
+        ),
         ("dqn", {"prioritised": True}),
     ],
 )

@@ -18,6 +18,7 @@ from rltune.actors import Agent
 from rltune.agents.errors import UserError
 
 from tests.agents.small_agents import AGENTS
+from tests.parameters import quick
 
 BEHIND = ("a2c", "ppo", "dqn", "sac", "td3", "ddpg")  # those that learn behind their actors
 
@@ -37,14 +38,10 @@ def make(agent: str, lag: int, n_actors: int = 2, **more: Any) -> Agent:
 
 
 # Starting processes takes seconds, and tests/agents/distributed has every agent without them.
-OFTEN = ("ppo", "sac")
+OFTEN = ("ppo",)
 
 
-def slow_but(agents: Any) -> list[Any]:
-    return [a if a in OFTEN else pytest.param(a, marks=pytest.mark.slow) for a in agents]
-
-
-@pytest.mark.parametrize("agent", slow_but(AGENTS))
+@pytest.mark.parametrize("agent", quick(OFTEN, AGENTS))
 def test_every_agent_learns_from_actors_in_lock_step(agent: str) -> None:
     trained = make(agent, lag=0)
     chunk = trained.learn(64)
@@ -54,7 +51,7 @@ def test_every_agent_learns_from_actors_in_lock_step(agent: str) -> None:
     trained.close()
 
 
-@pytest.mark.parametrize("agent", slow_but(BEHIND))
+@pytest.mark.parametrize("agent", quick(OFTEN, BEHIND))
 def test_actors_run_ahead_of_agents_that_learn_behind_them(agent: str, tmp_path: Path) -> None:
     trained = make(agent, lag=4)
     chunk = trained.learn(200)
@@ -79,6 +76,7 @@ def test_a_killed_actor_is_replaced_in_lock_step() -> None:
     trained.close()
 
 
+@pytest.mark.slow
 def test_killed_actors_and_a_killed_server_are_replaced_beside_learning(tmp_path: Path) -> None:
     trained = make("dqn", lag=50, learning_starts=50)
     trained.learn(400)

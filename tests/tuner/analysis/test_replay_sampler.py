@@ -16,6 +16,8 @@ from rltune.cli import main
 from searching import search
 from serial_jobs import run_here
 
+from tests.parameters import quick
+
 HERE = Path(__file__).parents[1]
 
 MIXED: dict[str, Any] = {
@@ -27,7 +29,10 @@ MIXED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cost-aware", "nsgaii", "cmaes", "qmc", "grid"])
+SAMPLERS = ("tpe", "cost-aware", "qmc", "nsgaii", "cmaes", "grid")
+
+
+@pytest.mark.parametrize("sampler", quick(SAMPLERS[:3], SAMPLERS))
 def test_the_own_sampler_proposes_what_it_did(tmp_path: Path, no_ray: None, sampler: str) -> None:
     path = search(tmp_path, MIXED, sampler=sampler, trials=20, tournament=False).path
     again, of = proposed_again(path)
@@ -59,6 +64,7 @@ def recorded(tmp_path: Path, forty: Path) -> Path:
     return shutil.copytree(forty, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_sampler_that_learns_comes_to_the_best_sooner(recorded: Path) -> None:
     trials = rltune.open(recorded).trials()
     proposals = trials[trials["origin"] == "sampler"]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # Runs the command and prints each heavy package with the modules of ours that led to its import.
 PROBE = """
 import sys, traceback
@@ -46,6 +48,7 @@ NOT_IN_WORKERS = {
 }
 
 
+@pytest.mark.slow
 def test_driver_and_workers_import_nothing_heavy_but_the_agent(tmp_path: Path) -> None:
     (tmp_path / "telling.py").write_text(TELLING)
     # In the driver, PyTorch comes with the agent's class: its networks are tried out at first.

@@ -24,6 +24,8 @@ from rltune.cli import main
 from rltune.exporting import agreement
 from rltune.exporting.registry import POLICIES
 
+from tests.parameters import quick
+
 ROOT = Path(__file__).parents[3]
 
 ON = {"n_envs": 2, "n_steps": 16, "net_arch": [16, 16]}
@@ -86,7 +88,10 @@ def trained(path: Path, kind: str) -> Agent:
     return made
 
 
-@pytest.mark.parametrize("kind", KINDS)
+LONGER = {"impala", "mixed", "image-frames", "lstm-dqn"}
+
+
+@pytest.mark.parametrize("kind", quick(KINDS.keys() - LONGER, KINDS))
 def test_each_format_acts_as_the_agent(kind: str, tmp_path: Path) -> None:
     agent = trained(tmp_path / "agent.pt", kind)
     wanted = agent.evaluate(2, seed=5, max_steps=40)
@@ -180,7 +185,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("kind", EPISODES)
+@pytest.mark.parametrize("kind", quick(EPISODES.keys() - {"images"}, EPISODES))
 def test_the_example_plays_with_onnxruntime_alone(kind: str, tmp_path: Path) -> None:
     agent, env, config, kwargs = EPISODES[kind]
     made = Agent(agent, env, config, total_timesteps=40, env_kwargs=kwargs, device="cpu")

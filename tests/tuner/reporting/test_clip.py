@@ -31,6 +31,7 @@ def clips(run: RunDir) -> list[str]:
     return sorted(path.name for path in run.best_dir.glob("clip.*"))
 
 
+@pytest.mark.slow
 def test_the_page_of_a_search_shows_its_winner(
     run: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:

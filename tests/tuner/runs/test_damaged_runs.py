@@ -143,7 +143,7 @@ def damaged(made: Path, folder: Path, pattern: str, share: float, seed: int) -> 
 def test_a_damaged_file_ends_in_a_sentence(pattern: str, made: Path, tmp_path: Path) -> None:
     rng = random.Random(pattern)
     commands = {".pt": RUNNING[:2], ".db": RUNNING[2:]}.get(Path(pattern).suffix, READING)
-    for run in damaged(made, tmp_path, pattern, 0.04 if commands is READING else 0.2, seed=0):
+    for run in damaged(made, tmp_path, pattern, 0.01 if commands is READING else 0.1, seed=0):
         check(rng.choice(commands), run)
     assert (tmp_path / "outside").read_text() == "as it was"
 

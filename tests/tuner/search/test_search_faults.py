@@ -357,7 +357,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {here!r})
 import rltune
-rltune.Search("toy:ToyAgent", "toy:ToyEnv", {space!r}, budget=900, trials=10, wandb="off",
+rltune.Search("toy:ToyAgent", "toy:ToyEnv", {space!r}, budget=900, trials=6, wandb="off",
               storage_path={folder!r}, report=False, name="run", screen="plain", test_seeds=2).run()
 """
 
@@ -381,7 +381,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "events", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 4]
+    "events", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 3]
 )
 def test_a_killed_search_goes_on(tmp_path: Path, events: int) -> None:
     process = start(tmp_path)
@@ -398,7 +398,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, events: int) -> None:
     history = result.history()
     check_history(history)
     trials = result.trials()
-    assert list(trials["trial"]) == list(range(10))
+    assert list(trials["trial"]) == list(range(6))
     assert set(trials["state"]) <= {"COMPLETE", "PRUNED"}
     # What was there before the kill is there after it.
     keys = ["trial", "seed", "iteration", "env_steps", "eval_return"]
@@ -425,7 +425,7 @@ def test_a_stop_is_clean_and_says_how_to_go_on(
     stop: Callable[[subprocess.Popen[str]], None], tmp_path: Path
 ) -> None:
     code = [sys.executable, "-m", "rltune", "run", "toy:ToyAgent", "--env", "toy:ToyEnv"]
-    code += ["--quality", "0.0", "1.0", "--sleep", "0.01", "--budget", "900", "--trials", "10"]
+    code += ["--quality", "0.0", "1.0", "--sleep", "0.01", "--budget", "900", "--trials", "5"]
     code += ["--storage-path", str(tmp_path), "--name", "run", "--wandb", "off", "--plain"]
     code += ["--no-report"]
     process = subprocess.Popen(
@@ -442,7 +442,7 @@ def test_a_stop_is_clean_and_says_how_to_go_on(
     assert f"rltune resume {tmp_path / 'run'}" in output
     assert "Traceback" not in output
     result = rltune.resume(tmp_path / "run", screen="none", tournament=False)
-    assert len(result.trials()) == 10
+    assert len(result.trials()) == 5
     check_history(result.history())
 
 
@@ -453,7 +453,7 @@ def test_a_trial_that_eats_the_memory_ends_alone(tmp_path: Path) -> None:
     used = 1 - memory["MemAvailable"] / memory["MemTotal"]
     space = {**SPACE, "fixed": {"at": 40}, "start": [{"quality": 0.9, "mode": "hog"}]}
     code = SCRIPT.format(here=str(HERE), space=space, folder=str(tmp_path))
-    code = code.replace("trials=10", "trials=4, tournament=False, retries=0, concurrency=1")
+    code = code.replace("trials=6", "trials=4, tournament=False, retries=0, concurrency=1")
     environment = {
         **os.environ,
         "TOY_FOLDER": str(tmp_path),

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rltune.agents.errors import UserError
+from rltune.space import yaml_lines
+from rltune.space.space import shipped_spaces
 from rltune.space.yaml_lines import parse_yaml, read_yaml
 
 # A busy machine is no failure.
@@ -57,6 +60,10 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
     assert type(loaded["x"]) is type(value)
 
 
+def test_what_libyaml_refuses_is_read_by_pyyaml() -> None:
+    assert load("{a:, b: 1}") == {"a": None, "b": 1}
+
+
 def test_every_key_knows_its_line() -> None:
     _, source = parse_yaml("a: 1\n\nb:\n  c: {d: 2}\n  e:\n    - 1\n    - f: 2\n", "f.yaml")
     assert str(source.error(("a",), "bad")) == "f.yaml:1: a: bad"
@@ -82,6 +89,7 @@ def test_every_key_knows_its_line() -> None:
             "a: " + "9" * 5000, r"f.yaml:1: '9+' is not a number", marks=LIMITS_DIGITS, id="digits"
         ),
         ("[" * 700, r"f.yaml"),
+        pytest.param("[" * 300_000, r"f.yaml: nested too deeply", id="brackets"),
         ("a: &a [1, *a]", r"f.yaml"),
     ],
 )
@@ -111,8 +119,37 @@ YAML_WORDS = ["a", "b: ", "- ", "\n", "  ", "[", "]", "{", "}", ": ", ", ", "&a 
 YAML_WORDS += ["1e5", ".nan", "'", '"', "# c", "|\n", "? ", "!!set ", "<<: ", "!!binary ", "%"]
 
 
+SOME_YAML = st.lists(st.sampled_from(YAML_WORDS), max_size=25).map("".join)
+
+
 @relaxed
-@given(st.one_of(st.text(), st.lists(st.sampled_from(YAML_WORDS), max_size=25).map("".join)))
+@given(st.one_of(st.text(), SOME_YAML))
 def test_any_text_is_data_or_one_clear_error(text: str) -> None:
     with contextlib.suppress(UserError):
         load(text)
+
+
+def without_libyaml(text: str) -> tuple[object, object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "__with_libyaml__", False)
+        data, source = parse_yaml(text, "f.yaml")
+    return repr(data), source
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="needs libyaml")
+@relaxed
+@given(SOME_YAML)
+def test_text_is_read_alike_with_and_without_libyaml(text: str) -> None:
+    with contextlib.suppress(UserError):
+        data, source = parse_yaml(text, "f.yaml")
+        assert (repr(data), source) == without_libyaml(text)
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="needs libyaml")
+@pytest.mark.parametrize("name", shipped_spaces())
+def test_libyaml_reads_what_ships(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Path(shipped_spaces()[name]).read_text()
+    data, source = parse_yaml(text, "f.yaml")
+    assert (repr(data), source) == without_libyaml(text)
+    monkeypatch.delattr(yaml_lines, "_Pure")  # nothing is left to it
+    assert parse_yaml(text, "f.yaml")[0] == data

@@ -62,6 +62,7 @@ def test_tensorboard_has_the_curves_the_configurations_and_the_answer(tmp_path: 
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
 def test_a_search_whose_trials_all_failed_has_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -199,6 +199,7 @@ def test_a_search_over_a_function_has_all_that_a_search_has(
     assert "code of your own" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy_ray")
 def test_a_stopped_function_runs_its_finally_blocks(tmp_path: Path) -> None:
     traces = Path(os.environ["TOY_FOLDER"]) / "traces.txt"
@@ -211,6 +212,7 @@ def test_a_stopped_function_runs_its_finally_blocks(tmp_path: Path) -> None:
     assert words.count("stopped") == (states == "PRUNED").sum() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy_ray")
 def test_the_command_line_takes_a_function(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

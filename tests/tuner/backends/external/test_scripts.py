@@ -82,6 +82,7 @@ def test_a_stopped_script_ends_with_all_it_has_started(tmp_path: Path) -> None:
     assert not psutil.pid_exists(script)
 
 
+@pytest.mark.slow
 def test_a_script_ends_with_its_worker(tmp_path: Path) -> None:
     """Whatever kills the worker, nothing of the script stays."""
     code = f"""

@@ -71,7 +71,7 @@ EVERY: dict[str, tuple[str, dict[str, Any], int]] = {
     "CQL": ("Pendulum-v1", FROM_DATA, 100),
     "IQL": ("Pendulum-v1", FROM_DATA, 100),
 }
-HEAVY = ("DQN", "SAC", "TQC", "DreamerV3", "CQL", "IQL", "MARWIL", "IMPALA")
+HEAVY = ("DQN", "SAC", "TQC", "DreamerV3", "CQL", "IQL", "MARWIL", "IMPALA", "APPO")
 OFFLINE = ("BC", "MARWIL", "CQL", "IQL")
 
 
@@ -214,7 +214,7 @@ def alive() -> list[Any]:
     return threads + [value for value in actors().values() if value["State"] == "ALIVE"]
 
 
-@pytest.mark.parametrize("name", ["PPO", "APPO", "IMPALA"])
+@pytest.mark.parametrize("name", ["PPO", "APPO", pytest.param("IMPALA", marks=pytest.mark.slow)])
 def test_env_steps_are_those_that_were_taken(name: str) -> None:
     _, values, _ = EVERY[name]
     agent = RLlibAgent(f"rllib:{name}", "test_rllib:Counted", values, total_timesteps=1000)
@@ -224,6 +224,7 @@ def test_env_steps_are_those_that_were_taken(name: str) -> None:
     agent.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["APPO", "IMPALA"])
 def test_what_learns_beside_in_rllib_learns_in_turn_here(name: str) -> None:
     _, values, _ = EVERY[name]
