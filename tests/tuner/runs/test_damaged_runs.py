@@ -130,13 +130,13 @@ def damage(made: Path, folder: Path, file: Path, content: bytes | str) -> Path:
 
 
 def damaged(made: Path, folder: Path, pattern: str, share: float, seed: int) -> Iterator[Path]:
-    """Yield the run with the file damaged in a share of all ways."""
+    """Yield the run with the file damaged in a share of all ways, and in two at least."""
     rng = random.Random(f"{pattern} {seed}")
     (folder / "outside").write_text("as it was")
     (file,) = made.glob(pattern)
-    for content in contents(file, rng):
-        if rng.random() < share:
-            yield damage(made, folder, file.relative_to(made), content)
+    every = list(contents(file, rng))
+    for content in rng.sample(every, max(2, round(share * len(every)))):
+        yield damage(made, folder, file.relative_to(made), content)
 
 
 @pytest.mark.parametrize("pattern", FILES)
