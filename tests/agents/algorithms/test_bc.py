@@ -20,7 +20,15 @@ from rltune.agents.loop.compatibility import check_fit
 from rltune.agents.loop.controls import Controls
 from rltune.agents.registry import agent_class
 
+from tests.parameters import quick
+
 SMALL: dict[str, Any] = {"learning_rate": 1e-2, "net_arch": [32, 32], "batch_size": 64}
+QUICK: list[tuple[str, dict[str, Any]]] = [
+    ("Which", {}),
+    ("Both", {"layer_norm": True}),
+    ("Fenced", {}),
+    ("Picture", {"encoder": "small_cnn", "learning_rate": 1e-3}),
+]
 
 
 def make(env: str, file: str, total: int = 32_000, **config: Any) -> Agent:
@@ -34,17 +42,17 @@ def weights(agent: Agent) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("env", "config"),
-    [
-        ("Which", {}),
-        ("Which", {"normalize_observations": True, "optimizer": "rmsprop"}),
-        ("Which", {"weight_decay": 0.1}),
-        ("Both", {"layer_norm": True}),
-        ("Bits", {}),
-        ("Aim", {"learning_rate": "lin_1e-2"}),
-        ("Fenced", {}),
-        ("Picture", {"encoder": "small_cnn", "learning_rate": 1e-3}),
-        pytest.param("Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
-    ],
+    quick(
+        QUICK,
+        [
+            *QUICK,
+            ("Which", {"normalize_observations": True, "optimizer": "rmsprop"}),
+            ("Which", {"weight_decay": 0.1}),
+            ("Bits", {}),
+            ("Aim", {"learning_rate": "lin_1e-2"}),
+            ("Remember", {"lstm_size": 16}),
+        ],
+    ),
 )
 def test_every_kind_of_action_is_learned(env: str, config: dict[str, Any], tmp_path: Path) -> None:
     file = demonstrate(env, tmp_path / "demos.parquet")

@@ -91,7 +91,7 @@ def reached(agent: Agent, goal: float, budget: int) -> float:
     ],
     ids=["vector-feed-forward", "vector-recurrent", "visual-feed-forward", "visual-recurrent"],
 )
-@pytest.mark.parametrize("actions", GOALS)
+@pytest.mark.parametrize("actions", quick(("box", "masked"), GOALS))
 def test_a_cell_is_learned(name: str, actions: str, picture: bool, recall: bool) -> None:
     agent = make(name, actions, picture, recall)
     mean = reached(agent, GOALS[actions], BUDGET[name])

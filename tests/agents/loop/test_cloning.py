@@ -12,6 +12,8 @@ from rltune.agents.config import config_dict
 from rltune.agents.errors import UserError
 from rltune.agents.loop.agent import Agent
 
+from tests.parameters import quick
+
 OFF_POLICY = ("ddpg", "sac", "td3")
 # All but still without cloning, so that what is learned comes from the demonstrations.
 SMALL: dict[str, Any] = {
@@ -20,6 +22,15 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 ON = {"n_envs": 2, "n_steps": 16, "normalize_observations": False, "normalize_rewards": False}
 OFF = {"train_freq": 32, "gradient_steps": 1, "learning_starts": 10_000}
+QUICK: list[tuple[str, str, dict[str, Any]]] = [
+    ("ppo", "Which", {}),
+    ("ppo", "Bits", {}),
+    ("ppo", "Aim", {}),
+    ("trpo", "Which", {}),
+    ("sac", "Aim", {}),
+    ("sac", "Fenced", {}),
+    ("td3", "Aim", {}),
+]
 
 
 def make(agent: str, env: str, file: str, **config: Any) -> Agent:
@@ -32,29 +43,23 @@ def make(agent: str, env: str, file: str, **config: Any) -> Agent:
 
 @pytest.mark.parametrize(
     ("agent", "env", "config"),
-    [
-        ("ppo", "Which", {}),
-        ("ppo", "Which", {"normalize_observations": True}),
-        pytest.param("ppo", "Both", {}, marks=pytest.mark.slow),
-        ("ppo", "Bits", {}),
-        ("ppo", "Aim", {}),
-        pytest.param("ppo", "Fenced", {}, marks=pytest.mark.slow),
-        pytest.param(
-            *("ppo", "Picture", {"encoder": "small_cnn", "cloning": 1e4, "cloning_updates": 4}),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("ppo", "Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
-        ("a2c", "Which", {}),
-        pytest.param("a2c", "Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
-        ("trpo", "Which", {}),
-        ("acer", "Which", {}),
-        ("sac", "Aim", {}),
-        pytest.param("sac", "Both", {}, marks=pytest.mark.slow),
-        ("sac", "Fenced", {}),
-        pytest.param("sac", "Remember", {"lstm_size": 16}, marks=pytest.mark.slow),
-        ("td3", "Aim", {}),
-        ("ddpg", "Aim", {}),
-    ],
+    quick(
+        QUICK,
+        [
+            *QUICK,
+            ("ppo", "Which", {"normalize_observations": True}),
+            ("ppo", "Both", {}),
+            ("ppo", "Fenced", {}),
+            ("ppo", "Picture", {"encoder": "small_cnn", "cloning": 1e4, "cloning_updates": 4}),
+            ("ppo", "Remember", {"lstm_size": 16}),
+            ("a2c", "Which", {}),
+            ("a2c", "Remember", {"lstm_size": 16}),
+            ("acer", "Which", {}),
+            ("sac", "Both", {}),
+            ("sac", "Remember", {"lstm_size": 16}),
+            ("ddpg", "Aim", {}),
+        ],
+    ),
 )
 def test_a_policy_learns_what_was_demonstrated(
     agent: str, env: str, config: dict[str, Any], tmp_path: Path

@@ -224,7 +224,7 @@ def test_successors_of_many_steps_begin_anew_where_they_are_cut_short() -> None:
 # ------------------------------------------------------------------------------------------ agents
 
 
-@pytest.mark.parametrize("name", quick(("a2c", "ppo", "dqn"), AGENTS))
+@pytest.mark.parametrize("name", quick(("ppo", "dqn"), AGENTS))
 def test_what_was_seen_first_is_remembered(name: str) -> None:
     agent = make(name, steps=STEPS[name])
     agent.learn(STEPS[name])
@@ -345,7 +345,7 @@ def test_what_does_not_go_together(name: str, changes: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("frame_stack", [0, 2])
+@pytest.mark.parametrize("frame_stack", quick([2], [0, 2]))
 def test_images_are_remembered_and_resumed_bit_equal(
     name: str, frame_stack: int, tmp_path: Any
 ) -> None:

@@ -54,7 +54,7 @@ TORCH_ONLY: list[tuple[str, str, dict[str, Any]]] = [
 ]
 EVERY = [(*case, "numpy") for case in CASES] + [(*case, "torch") for case in CASES + TORCH_ONLY]
 # What is divided differently: minibatches, weights of rows, steps, rollouts, hidden states.
-QUICK = [EVERY[0], EVERY[4], EVERY[5], EVERY[10], EVERY[16], EVERY[21]]
+QUICK = [EVERY[0], EVERY[4], EVERY[5], EVERY[10], EVERY[16]]
 
 
 def made(agent: str, env: str, config: dict[str, Any], n: int, engine: str = "auto") -> Agent:

@@ -65,6 +65,7 @@ def test_actors_run_ahead_of_agents_that_learn_behind_them(agent: str, tmp_path:
     resumed.close()
 
 
+@pytest.mark.slow
 def test_a_killed_actor_is_replaced_in_lock_step() -> None:
     trained = make("sac", lag=0)
     trained.learn(100)

@@ -134,6 +134,7 @@ def test_a_schedule_travels_in_the_command(tmp_path: Path) -> None:
             rltune.export(run, to=to)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_members_of_a_population(tmp_path: Path) -> None:
     options = {name: value for name, value in POPULATION.items() if name not in ("name", "screen")}

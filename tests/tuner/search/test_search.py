@@ -270,6 +270,7 @@ def test_wandb_has_every_training_of_a_search(
     assert whole["summary"]["best_trial"] == result.answer["winner"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_ray")
 def test_a_population_ends_with_a_schedule_that_can_be_trained_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

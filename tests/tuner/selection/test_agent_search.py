@@ -22,6 +22,8 @@ from rltune.cluster import session
 from rltune.runs.directory import RunDir
 from rltune.selection import drive
 
+from tests.parameters import quick
+
 SMALL: dict[str, Any] = {
     "budget": 400, "trials": 4, "test_seeds": 2, "finalists": 1, "wandb": "off", "screen": "none",
     "eval_episodes": 1, "name": "run",
@@ -118,7 +120,7 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize("lasting", [True, False])
+@pytest.mark.parametrize("lasting", quick([True], [True, False]))
 def test_a_full_disk_ends_the_search_and_an_agent_that_fails_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
 ) -> None:

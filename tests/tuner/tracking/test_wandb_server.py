@@ -95,6 +95,7 @@ def test_what_was_offline_is_sent_later_and_complete(server: Server, tmp_path: P
     check(server, run)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_moved_has_all_but_its_artifacts(server: Server, tmp_path: Path) -> None:
     run = RunDir.create(tmp_path / "runs" / "mine", SPEC)
     track(run, "offline")

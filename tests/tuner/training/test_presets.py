@@ -16,6 +16,8 @@ from rltune.runs.directory import RunDir
 from rltune.space.space import Space
 from rltune.training.presets import presets
 
+from tests.parameters import quick
+
 SMALL = ("CartPole-v1", "Acrobot-v1")  # for the presets of any environment
 ALL = [
     (agent, preset.name, env)
@@ -23,6 +25,7 @@ ALL = [
     for preset in presets(agent)
     for env in preset.env or SMALL
 ]
+FIRST = list({(agent, name): (agent, name, env) for agent, name, env in reversed(ALL)}.values())
 # An update of the real sizes takes up to a minute; nothing else is changed.
 QUICK = {
     "n_envs": 2,
@@ -35,7 +38,7 @@ QUICK = {
 }
 
 
-@pytest.mark.parametrize(("agent", "name", "env"), ALL)
+@pytest.mark.parametrize(("agent", "name", "env"), quick(FIRST, ALL))
 def test_every_preset_trains(
     agent: str, name: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

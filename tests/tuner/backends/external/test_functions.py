@@ -21,6 +21,8 @@ from rltune.backends.external.agent import FunctionAgent
 from rltune.cli import main
 from searching import HERE, check_history, kill_when_saved
 
+from tests.parameters import quick
+
 pytestmark = pytest.mark.usefixtures("toy")
 SPACE: dict[str, Any] = {"space": {"quality": {"uniform": [0.0, 1.0]}}}
 OPTIONS: dict[str, Any] = {"budget": 900, "trials": 8, "screen": "none", "name": "run"}
@@ -239,11 +241,16 @@ def test_the_command_line_takes_a_function(
 
 
 @pytest.mark.usefixtures("toy_ray")
-def test_a_function_that_fails_ends_its_trial(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no data here"):
-        search(tmp_path, "toy_train:train_badly", trials=4, retries=0)
-    with pytest.raises(UserError, match=r"has ended without a value; call trial.report"):
-        search(tmp_path, "toy_train:train_silently", trials=4, name="silent")
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ("train_badly", "no data here"),
+        *quick([], [("train_silently", r"has ended without a value; call trial.report")]),
+    ],
+)
+def test_a_function_that_fails_ends_its_trial(tmp_path: Path, train: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        search(tmp_path, f"toy_train:{train}", trials=4, retries=0)
 
 
 @pytest.mark.slow
