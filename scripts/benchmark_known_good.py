@@ -53,9 +53,9 @@ PAIRS = (
     Pair("ppo", "BipedalWalker-v3", 300_000),
     Pair("a2c", "CartPole-v1", 100_000),
     Pair("a2c", "LunarLander-v3", 200_000),
-    Pair("trpo", "LunarLander-v3", 200_000),
+    Pair("trpo", "Walker2d-v5", 200_000),
     Pair("dqn", "LunarLander-v3", 50_000),
-    Pair("sac", "LunarLanderContinuous-v3", 20_000),
+    Pair("sac", "Walker2d-v5", 20_000),
     Pair("td3", "LunarLanderContinuous-v3", 20_000),
 )
 

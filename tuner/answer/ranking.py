@@ -228,15 +228,15 @@ def _winner(ranking: Sequence[Ranked]) -> Ranked:
 def _is_ahead(ranked: Ranked, other: Ranked, spread: float | None) -> bool:
     """Whether the one is above the other by more than its own standard error.
 
-    A single seed is as uncertain as a seed of the others is (``spread``). Where that is unknown,
-    the one has to be ahead in the search as well.
+    The scores of one or two seeds don't tell how uncertain they are: they count as uncertain as
+    those of all (``spread``). Where that is unknown, the one has to be ahead in the search as well.
     """
     if not math.isfinite(other.iqm):
         return math.isfinite(ranked.iqm)
     if not math.isfinite(ranked.worst):
         return False
     scores = list(ranked.scores.values())
-    if len(scores) > 1:
+    if len(scores) > 2:
         spread = statistics.stdev(scores)
     if spread is None:
         return ranked.iqm > other.iqm and tuning_quality(ranked) > tuning_quality(other)

@@ -102,9 +102,9 @@ class Retesting:
     def affordable(self, finalists: list[Finalist]) -> list[Finalist]:
         """Return those that the time left is enough for, on as many test seeds each.
 
-        The defaults and the best of the search are always among them. The others are asked in the
-        order of their tuning scores, and join where it is enough for them as well. There are
-        `LEAST_SEEDS` for each, or fewer if the two alone would take too long.
+        The defaults and the best of the search are always among them. Known-good settings join
+        where there are two seeds for each. The others are asked in the order of their tuning
+        scores, and join where there are `LEAST_SEEDS` for each.
         """
         prices = {
             finalist.trial: self.prices.of_retraining(finalist.trial, finalist.config)
@@ -117,17 +117,20 @@ class Retesting:
         mean = sum(known) / len(known)
         done = Counter(trial for trial, _ in self.scores)
         least = min(LEAST_SEEDS, self.spec.test_seeds)
-        by_quality = sorted(finalists, key=tuning_quality, reverse=True)
-        asked = sorted(by_quality, key=lambda finalist: "default" not in finalist.origins)
+        asked = sorted(finalists, key=tuning_quality, reverse=True)
+        asked.sort(key=lambda finalist: "default" not in finalist.origins)
+        kept, others = asked[:2], asked[2:]
+        known_good = [f for f in others if any(map(is_reference, f.origins))]
 
         def is_enough(some: list[Finalist], seeds: int) -> bool:
             runs = [(prices[f.trial] or mean, max(0, seeds - done[f.trial])) for f in some]
             return TOURNAMENT_MARGIN * sum(price * n for price, n in runs) <= left
 
-        kept = asked[:2]
-        each = next((n for n in range(least, 1, -1) if is_enough(kept, n)), 1)
-        for finalist in asked[2:]:
-            if is_enough([*kept, finalist], each):
+        for finalist in known_good:
+            if is_enough([*kept, finalist], min(least, 2)):
+                kept.append(finalist)
+        for finalist in others:
+            if finalist not in known_good and is_enough([*kept, finalist], least):
                 kept.append(finalist)
         return [finalist for finalist in finalists if finalist in kept]
 

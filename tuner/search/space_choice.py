@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rltune.agents.config import NETWORK_FIELDS, own_name
+from rltune.agents.config import NETWORK_FIELDS, config_dict, make_config, own_name
 from rltune.agents.envs.suite import environments
 from rltune.agents.errors import UserError
 from rltune.backends.names import is_name_of
@@ -96,7 +96,11 @@ def choose_space(
     if not chosen.dimensions:
         raise UserError("the space has nothing to search; give at least one dimension.")
     try_out(chosen, config_class)
-    notes = [*_taken(read, space, takes_env=env is None), *_changed(own, chosen, changes, env)]
+    notes = [
+        *_taken(read, space, takes_env=env is None),
+        *_changed_defaults(chosen, changes, config_class),
+        *_changed(own, chosen, changes, env),
+    ]
     return Choice(chosen, env or read.env, notes)
 
 
@@ -133,6 +137,25 @@ def _taken(read: Space, asked: Asked | None, takes_env: bool) -> Iterator[str]:
         yield f"{asked} is not here; the {file} that ships with rltune is taken."
 
 
+def _changed_defaults(
+    chosen: Space, changes: Mapping[str, Any], config_class: type[Any]
+) -> Iterator[str]:
+    """Yield a sentence if the defaults of the search aren't those of the agent."""
+    if not getattr(config_class, "has_defaults", True):  # a function has what the space says
+        return
+    own = config_dict(make_config(config_class, {}))
+    fixed = {name: chosen.fixed[name] for name in changes if name in chosen.fixed and name in own}
+    differing = {name: value for name, value in fixed.items() if not same(value, own[name])}
+    if differing:
+        values = _instead(differing, own)
+        yield f"The agent's defaults have {values}: what is fixed holds for them, too."
+
+
+def _instead(fixed: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Return a text such as "n_envs 2 instead of 8"."""
+    return ", ".join(f"{n} {word(value)} instead of {word(own[n])}" for n, value in fixed.items())
+
+
 def _changed(
     before: Space, chosen: Space, changes: Mapping[str, Any], env: str | None
 ) -> Iterator[str]:
@@ -140,12 +163,12 @@ def _changed(
     fixed = {name: value for name, value in chosen.fixed.items() if name in changes}
     lost = fixed.keys() | (before.dimensions.keys() - chosen.dimensions.keys())
     for start in before.starts_for(env or before.env):
-        differing = [n for n, v in start.values.items() if n in fixed and not same(v, fixed[n])]
+        differing = {
+            n: fixed[n] for n, v in start.values.items() if n in fixed and not same(v, fixed[n])
+        }
         if not differing:
             continue
-        values = ", ".join(
-            f"{n} {word(fixed[n])} instead of {word(start.values[n])}" for n in differing
-        )
+        values = _instead(differing, start.values)
         settings = f"The known-good settings {start.name}".rstrip()
         if held(chosen, start, lost):
             yield f"{settings} have {values}: what is fixed holds for them, too."

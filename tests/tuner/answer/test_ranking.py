@@ -164,6 +164,15 @@ def test_one_seed_far_above_the_defaults_is_not_held_against_a_finalist():
     assert near.best.is_default  # within what seeds differ by
 
 
+def test_two_seeds_that_agree_by_chance_do_not_unseat_the_defaults():
+    defaults = default([-76, -93, -25])
+    lucky = [finalist(7, [-60, -60.5]), finalist(8, [-120, 10])]
+    assert build_answer([defaults, lucky[0]], GOOD).best.is_default
+    assert build_answer([defaults, *lucky], GOOD).best.is_default
+    clear = finalist(7, [20, 20.5])
+    assert build_answer([defaults, clear, lucky[1]], GOOD).best.trial == 7
+
+
 def test_where_nobody_has_two_seeds_the_search_has_to_agree():
     def named(tuning):
         finalists = [default([122], objective=102.0), finalist(7, [500], objective=tuning)]

@@ -41,8 +41,10 @@ def test_what_is_fixed_holds_for_the_defaults_and_the_starts() -> None:
         own.batch_size,
     )
     assert (zoo.config["learning_rate"], zoo.config["use_sde"]) == ("lin_1e-3", True)
-    assert search.notes[:3] == [
+    assert search.notes[:4] == [
         "The environment is CartPole-v1, as the space says; --env ID takes another.",
+        "The agent's defaults have n_envs 1 instead of 8, gamma 0.5 instead of 0.99, ent_coef 0.25 "
+        "instead of 0.0: what is fixed holds for them, too.",
         "The known-good settings zoo have n_envs 1 instead of 16: what is fixed holds for them, "
         "too.",
         "The known-good settings are left out: everything in them is fixed otherwise (gamma 0.5 "
@@ -54,14 +56,15 @@ def test_starts_that_what_is_fixed_makes_impossible_are_named() -> None:
     choice = choose_space("ppo", "CartPole-v1", "ppo", PPOConfig, {"n_envs": 1})
     assert choice.space.starts_for("CartPole-v1") == []
     assert choice.notes == [
+        "The agent's defaults have n_envs 1 instead of 8: what is fixed holds for them, too.",
         "The known-good settings zoo are left out: with what is fixed (n_envs 1 instead of 8) they "
-        "break a constraint."
+        "break a constraint.",
     ]
     assert choose_space("ppo", "CartPole-v1", "ppo", PPOConfig, {"n_envs": 8}).notes == []
 
 
-@pytest.mark.parametrize("agent", ["ppo", "a2c", "trpo", "dqn", "sac", "td3", "ddpg"])
-def test_the_shipped_spaces_fix_nothing_that_their_starts_say_otherwise(agent: str) -> None:
+@pytest.mark.parametrize("agent", ["ppo", "a2c", "acer", "trpo", "dqn", "sac", "td3", "ddpg"])
+def test_the_shipped_spaces_fix_nothing_that_defaults_or_starts_say_otherwise(agent: str) -> None:
     config_class = registry.config_class(agent)
     for env in ("CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "HalfCheetah-v5"):
         assert choose_space(agent, env, None, config_class, {}).notes == []
