@@ -153,7 +153,9 @@ def _changed_defaults(
 
 def _instead(fixed: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     """Return a text such as "n_envs 2 instead of 8"."""
-    return ", ".join(f"{n} {word(value)} instead of {word(own[n])}" for n, value in fixed.items())
+    return ", ".join(
+        f"{n} {word(value)} instead of {word(own[n]) or 'none'}" for n, value in fixed.items()
+    )
 
 
 def _changed(

@@ -61,6 +61,9 @@ def test_starts_that_what_is_fixed_makes_impossible_are_named() -> None:
         "break a constraint.",
     ]
     assert choose_space("ppo", "CartPole-v1", "ppo", PPOConfig, {"n_envs": 8}).notes == []
+    model = {"model": "[dense] units=8 common=1 [dense] output=1 [dense] output=1"}
+    (note,) = choose_space("ppo", "CartPole-v1", "ppo", PPOConfig, model).notes
+    assert "output=1 instead of none: what is fixed" in note
 
 
 @pytest.mark.parametrize("agent", ["ppo", "a2c", "acer", "trpo", "dqn", "sac", "td3", "ddpg"])
