@@ -39,7 +39,7 @@ def test_a_trial_has_a_cpu_for_each_of_its_processes(
 ) -> None:
     found = search(tmp_path, space)
     assert found.spec.cpus_per_trial == cpus
-    notes = [note for note in found.notes if "n_learners" in note]
+    notes = [note for note in found.notes if "CPUs" in note]
     expected = [f"each trial has {cpus} CPUs: n_learners {cpus}"] if cpus > 1 else []
     assert notes == expected
 
@@ -72,7 +72,7 @@ def test_more_cpus_are_left_as_they_are(tmp_path: Path) -> None:
     found = search(tmp_path, space, cpus_per_trial=3)
     assert found.spec.cpus_per_trial == 3
     assert found.spec.gpus_per_trial == 0
-    assert not any("n_learners" in note for note in found.notes)
+    assert not any("CPUs" in note for note in found.notes)
 
 
 def test_more_processes_than_cpus(tmp_path: Path) -> None:
