@@ -37,7 +37,9 @@ MINUTES = 30.0
 SEARCH_SEED = 60
 SEEDS = range(2000, 2020)
 WHO = ("rltune", "known-good", "defaults")
-NAMED_BY_ALL = {"default": "defaults", "start": "known-good"}  # by the origin of a trial
+NAMES = {"rltune": "rltune's answer", "known-good": "known-good settings", "defaults": "defaults"}
+COLOURS = {"rltune": "tab:blue", "known-good": "tab:orange", "defaults": "tab:gray"}
+NAMED_BY_ALL = {"default": "defaults", "start:0": "known-good"}  # by the origin of a trial
 
 
 class Pair(NamedTuple):
@@ -73,8 +75,7 @@ def searches(results: Path, pair: Pair) -> list[dict[str, Any]]:
 
 def same_as(search: dict[str, Any]) -> str | None:
     """Return whose settings a search named, if they are not of its own."""
-    origins = (origin.partition(":")[0] for origin in search["origins"])
-    return next((NAMED_BY_ALL[origin] for origin in origins if origin in NAMED_BY_ALL), None)
+    return next((NAMED_BY_ALL[o] for o in search["origins"] if o in NAMED_BY_ALL), None)
 
 
 # --------------------------------------------------------------------------------------- searches
@@ -161,31 +162,42 @@ def scores(results: Path, pair: Pair) -> dict[str, dict[int, float]]:
     return found
 
 
+def verdict(ours: list[float], theirs: list[float]) -> tuple[str, float, float, float]:
+    """Return the verdict, and the probability, with its interval, that ours are better."""
+    from rltune.stats.estimates import probability_of_improvement
+
+    p, low, high = probability_of_improvement(ours, theirs)
+    word = "better" if low > 0.5 else "worse" if high < 0.5 else "a tie"
+    return word, p, low, high
+
+
 def table(results: Path) -> None:
     """Print a row a pair."""
-    from rltune.stats.estimates import bootstrap_interval, iqm, probability_of_improvement
+    from rltune.stats.estimates import bootstrap_interval, iqm
 
     print("| agent, environment, env steps | trials | rltune | known-good settings | defaults "
-          "| better than known-good |\n|---|---|---|---|---|---|")  # fmt: skip
+          "| rltune against known-good |\n|---|---|---|---|---|---|")  # fmt: skip
     for pair in PAIRS:
         found = scores(results, pair)
         if not all(found.values()):
             continue
-        cells = [f"{pair.agent}, {pair.env}, {pair.budget:,}"]
-        cells.append(str(searches(results, pair)[0]["trials"]))
+        (search,) = searches(results, pair)
+        cells = [f"{pair.agent.upper()}, {pair.env}, {pair.budget:,}", str(search["trials"])]
         for who in WHO:
             values = list(found[who].values())
             low, high = bootstrap_interval(values)
             cells.append(f"{iqm(values):.1f} [{low:.1f}, {high:.1f}]")
-        ours, theirs = (list(found[who].values()) for who in WHO[:2])
-        p, low, high = probability_of_improvement(ours, theirs)
-        verdict = "yes" if low > 0.5 else "no, worse" if high < 0.5 else "not beyond chance"
-        cells.append(f"{verdict}: {p:.0%} [{low:.0%}, {high:.0%}]")
+        twin = same_as(search)
+        if twin:
+            cells[2] = f"the {NAMES[twin]}"
+        word, p, low, high = verdict(*(list(found[who].values()) for who in WHO[:2]))
+        same = twin == "known-good"
+        cells.append("the same" if same else f"{word}: {p:.0%} [{low:.0%}, {high:.0%}]")
         print("| " + " | ".join(cells) + " |")
 
 
 def picture(results: Path, image: Path) -> None:
-    """Draw everyone's interquartile means with intervals, a pair beside the other."""
+    """Draw everyone's interquartile means with intervals, four pairs in a row."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -193,25 +205,30 @@ def picture(results: Path, image: Path) -> None:
     from rltune.stats.estimates import bootstrap_interval, iqm
 
     pairs = [pair for pair in PAIRS if all(scores(results, pair).values())]
-    figure, axes = pyplot.subplots(1, len(pairs), figsize=(2.1 * len(pairs), 3.0), squeeze=False)
-    colours = {"rltune": "tab:blue", "known-good": "tab:orange", "defaults": "tab:gray"}
-    for axis, pair in zip(axes.flat, pairs, strict=True):
+    rows = -(-len(pairs) // 4)
+    figure, axes = pyplot.subplots(rows, 4, figsize=(8.5, 0.4 + 2.1 * rows), squeeze=False)
+    for axis in axes.flat[len(pairs) :]:
+        axis.axis("off")
+    for axis, pair in zip(axes.flat, pairs, strict=False):
+        found = {who: list(values.values()) for who, values in scores(results, pair).items()}
         for place, who in enumerate(WHO):
-            values = list(scores(results, pair)[who].values())
-            middle, (low, high) = iqm(values), bootstrap_interval(values)
+            middle, (low, high) = iqm(found[who]), bootstrap_interval(found[who])
             axis.errorbar(
-                place, middle, [[middle - low], [high - middle]], fmt="o", color=colours[who],
-                capsize=3, label=who,
+                place, middle, [[middle - low], [high - middle]], fmt="o", color=COLOURS[who],
+                capsize=3, label=NAMES[who],
             )  # fmt: skip
         axis.set_xlim(-0.6, 2.6)
         axis.set_xticks([])
-        env = pair.env.split("-")[0].replace("Continuous", " cont.")
-        axis.set_title(f"{pair.agent.upper()}\n{env}\n{pair.budget // 1000}k steps", fontsize=8)
+        axis.set_title(
+            f"{pair.agent.upper()}, {pair.env.split('-')[0]}\n"
+            f"{pair.budget // 1000}k env steps: {verdict(found['rltune'], found['known-good'])[0]}",
+            fontsize=8,
+        )
         axis.tick_params(labelsize=7)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=3, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
-    figure.savefig(image, dpi=120)
+    figure.tight_layout(rect=(0, 0.2 / (0.4 + 2.1 * rows), 1, 1))
+    figure.savefig(image, dpi=150)
     print(image.relative_to(ROOT))
 
 

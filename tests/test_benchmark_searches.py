@@ -80,7 +80,7 @@ def test_what_a_search_names_is_compared_with_known_good_settings(
     assert len(rows(file, "test")) == 2 * (len(script.WHO) - 1 + own)
     capsys.readouterr()
     script.table(file)
-    assert f"| ppo, CartPole-v1, 3,000 | {search['trials']} |" in capsys.readouterr().out
+    assert f"| PPO, CartPole-v1, 3,000 | {search['trials']} |" in capsys.readouterr().out
     monkeypatch.setattr(script, "ROOT", tmp_path)
     script.picture(file, tmp_path / "known-good.png")
     assert (tmp_path / "known-good.png").stat().st_size > 5_000
@@ -89,7 +89,12 @@ def test_what_a_search_names_is_compared_with_known_good_settings(
 @pytest.mark.parametrize("script", ["benchmark_known_good"], indirect=True)
 @pytest.mark.parametrize(
     ("origins", "twin"),
-    [(["default"], "defaults"), (["start:0"], "known-good"), (["sampler"], None)],
+    [
+        (["default"], "defaults"),
+        (["start:0"], "known-good"),
+        (["start:1"], None),
+        (["sampler"], None),
+    ],
 )
 def test_settings_that_everyone_knows_are_trained_once(
     script: ModuleType,
