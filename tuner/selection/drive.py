@@ -30,8 +30,7 @@ class Part(NamedTuple):
     Attributes:
         trials: up to the end of the round; None: as many as there is time for
         seconds: for the round; None: no limit
-        tournament: whether it is the last round, which writes the agents' pages, too: they take
-            seconds that the earlier rounds are not to lose
+        tournament: whether it is the last round
     """
 
     trials: int | None = None
@@ -47,9 +46,13 @@ class Output(NamedTuple):
     callbacks: Sequence[Callback] = ()
 
 
-def request(spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output) -> Search:
-    """Return the search of one agent, in its folder of the run directory at ``path``."""
-    options = spec.options if part.tournament else {**spec.options, "report": False}
+def request(
+    spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output, **options: Any
+) -> Search:
+    """Return the search of one agent, in its folder of the run directory at ``path``.
+
+    ``options`` stand over those of all agents.
+    """
     return Search(
         agent,
         spec.env,
@@ -60,7 +63,7 @@ def request(spec: AgentsSpec, path: Path, agent: str, part: Part, output: Output
         storage_path=path / AGENTS,
         tournament=part.tournament,
         **output._asdict(),
-        **options,
+        **{**spec.options, **options},
     )
 
 
@@ -121,14 +124,15 @@ class Rounds:
         return True
 
     def _search(self, agent: str) -> SearchResult:
+        """Search with an agent; the pages wait for the end, as they take the next agent's time."""
         part, path = self._part(), self.run.path_of_agent(agent)
         if not (path / "run.yaml").exists():
-            return request(self.spec, self.run.path, agent, part, self.output).run()
+            return request(self.spec, self.run.path, agent, part, self.output, report=False).run()
         changes: dict[str, Any] = {"trials": part.trials, "time_limit": part.seconds}
         return resume_search(
             path,
             tournament=part.tournament,
-            report=part.tournament and self.spec.options.get("report", True),
+            report=False,
             **self.output._asdict(),
             **{name: value for name, value in changes.items() if value is not None},
         )
@@ -166,7 +170,7 @@ class Rounds:
         return Run(RunDir.open_whole(path)) if (path / "trials.parquet").exists() else None
 
     def _conclude(self) -> AgentAnswer:
-        """Write the answer, and the page that compares the leading agents."""
+        """Write the answer, and the pages."""
         results = []
         for agent in self.spec.agents:
             if (run := self._run_of(agent)) is not None:
@@ -175,15 +179,20 @@ class Rounds:
                 results.append(result_of(agent, run, dropped))
         answer = build(results, self.spec.left_out)
         self.run.write_yaml(AGENT_ANSWER, answer.to_dict())
-        self._write_page([result.agent for result in answer.results if result.scores])
+        if self.spec.options.get("report", True):
+            self._write_pages([result.agent for result in answer.results if result.scores])
         return answer
 
-    def _write_page(self, agents: Sequence[str]) -> None:
+    def _write_pages(self, agents: Sequence[str]) -> None:
+        """Write a page for each of the leading agents, and one that compares them."""
         from rltune.comparing.comparison import compare
+        from rltune.reporting.report import report_quietly
 
-        options = self.spec.options
-        if len(agents) < 2 or options.get("report") is False:
+        for agent in agents:
+            self._say(f"{agent}: {report_quietly(self.run.path_of_agent(agent)).strip()}")
+        if len(agents) < 2:
             return
+        options = self.spec.options
         judged_by = {name: options[name] for name in ("metric", "objective") if name in options}
         try:
             entries = {agent: self.run.path_of_agent(agent) for agent in agents}

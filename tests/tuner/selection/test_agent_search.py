@@ -95,11 +95,11 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(
     searched: list[str] = []
     request = drive.request
 
-    def count(spec: Any, path: Path, agent: str, *others: Any) -> Any:
+    def count(spec: Any, path: Path, agent: str, *others: Any, **options: Any) -> Any:
         searched.append(agent)
         if agent == "a2c" and searched.count("a2c") == 1:
             raise KeyboardInterrupt
-        return request(spec, path, agent, *others)
+        return request(spec, path, agent, *others, **options)
 
     search = rltune.AgentSearch("ppo,a2c", "CartPole-v1", storage_path=tmp_path, **SMALL)
     monkeypatch.setattr(drive, "request", count)
@@ -128,11 +128,11 @@ def test_a_full_disk_ends_the_search_and_an_agent_that_fails_does_not(
 
     request = drive.request
 
-    def fail(spec: Any, path: Path, agent: str, *others: Any) -> Any:
+    def fail(spec: Any, path: Path, agent: str, *others: Any, **options: Any) -> Any:
         if agent == "ppo":
             (path / "agents" / "ppo").mkdir(parents=True)
             raise StorageError("the disk is full.") if lasting else UserError("nothing works.")
-        return request(spec, path, agent, *others)
+        return request(spec, path, agent, *others, **options)
 
     search = rltune.AgentSearch("ppo,a2c", "CartPole-v1", storage_path=tmp_path, **SMALL)
     monkeypatch.setattr(drive, "request", fail)
