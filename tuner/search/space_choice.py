@@ -144,17 +144,17 @@ def _changed_defaults(
     if not getattr(config_class, "has_defaults", True):  # a function has what the space says
         return
     own = config_dict(make_config(config_class, {}))
-    fixed = {name: chosen.fixed[name] for name in changes if name in chosen.fixed and name in own}
-    differing = {name: value for name, value in fixed.items() if not same(value, own[name])}
-    if differing:
-        values = _instead(differing, own)
+    fixed = {name: value for name, value in chosen.fixed.items() if name in changes}
+    if values := _instead(fixed, own):
         yield f"The agent's defaults have {values}: what is fixed holds for them, too."
 
 
 def _instead(fixed: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Return a text such as "n_envs 2 instead of 8"."""
+    """Return what is fixed otherwise, such as "n_envs 2 instead of 8"; "" if nothing is."""
     return ", ".join(
-        f"{n} {word(value)} instead of {word(own[n]) or 'none'}" for n, value in fixed.items()
+        f"{n} {word(value)} instead of {word(own[n]) or 'none'}"
+        for n, value in fixed.items()
+        if n in own and not same(value, own[n])
     )
 
 
@@ -165,12 +165,8 @@ def _changed(
     fixed = {name: value for name, value in chosen.fixed.items() if name in changes}
     lost = fixed.keys() | (before.dimensions.keys() - chosen.dimensions.keys())
     for start in before.starts_for(env or before.env):
-        differing = {
-            n: fixed[n] for n, v in start.values.items() if n in fixed and not same(v, fixed[n])
-        }
-        if not differing:
+        if not (values := _instead(fixed, start.values)):
             continue
-        values = _instead(differing, start.values)
         settings = f"The known-good settings {start.name}".rstrip()
         if held(chosen, start, lost):
             yield f"{settings} have {values}: what is fixed holds for them, too."
