@@ -5,7 +5,8 @@
     python scripts/study_portfolios.py judge ppo     # what it gains on an environment left out
     python scripts/study_portfolios.py choose ppo    # the portfolio, for search_spaces/ppo.yaml
 
-`search` runs rltune on each environment of the agent's suite. `measure` trains the best of each
+`search` runs rltune on each environment of the agent's suite, and with `--space 1` once more, where
+the space has changed. `measure` trains the best of each
 search, and the known-good settings of all environments, on every environment. A portfolio is chosen
 greedily: its first member is the configuration that is best on average, each further one adds most
 to the best of those before it. `judge` leaves one environment out, with everything that was learned
@@ -49,10 +50,11 @@ def main() -> None:
     parser.add_argument("what", choices=("search", "measure", "judge", "choose"))
     parser.add_argument("agent", choices=tuple(SUITES))
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="of the searches")
+    parser.add_argument("--space", type=int, default=0, help="search again: 1 for the second one")
     parser.add_argument("--env", nargs="+", help="measure these alone")
     args = parser.parse_args()
     if args.what == "search":
-        record.search(args.agent, args.folder)
+        record.search(args.agent, args.folder, args.space)
     elif args.what == "measure":
         tasks = [task for task in suite(args.agent) if not args.env or task.env in args.env]
         record.measure(args.agent, tasks)

@@ -16,7 +16,7 @@ from json_lines import read
 from rltune.schedulers.asha import ASHA
 
 from portfolios.choose import SIZE, choose, scores
-from portfolios.record import EVALUATIONS, candidates, end, file_of, searches
+from portfolios.record import EVALUATIONS, candidates, end, file_of, number_of, searches
 
 WORKERS = 2
 POINTS = (1, 3, 9)
@@ -117,8 +117,11 @@ def compare(agent: str, variants: Mapping[str, Variant]) -> dict[str, dict[str, 
         if row["what"] == "training" and row["seed"] == 0
     }
     found: dict[str, dict[str, Outcome]] = {}
+    latest = max(map(number_of, searches(agent)))
     for row in searches(agent):
         env = row["env"]
+        if number_of(row) < latest:
+            continue
         if env not in known or env in found:  # of several samplers, the first
             continue
         parts: dict[str, list[Trial]] = {"default": [], "start": [], "sampler": []}

@@ -31,13 +31,16 @@ def file_of(agent: str) -> Path:
     return RESULTS / f"{agent}.jsonl"
 
 
-def search(agent: str, folder: Path) -> None:
-    """Search each environment of the suite; a search that is in the file is not run again."""
-    done = {row["env"] for row in searches(agent)}
+def search(agent: str, folder: Path, number: int) -> None:
+    """Search each environment of the suite; a search that is in the file is not run again.
+
+    ``number`` is that of the space: 0 for the first one, and one more for each that has changed.
+    """
+    done = {row["env"] for row in searches(agent) if number_of(row) == number}
     for env, budget in suite(agent):
         if env in done:
             continue
-        name, sampler = f"{agent}-{env.rpartition(':')[2]}", SAMPLERS[agent]
+        name, sampler = f"{agent}-{env.rpartition(':')[2]}-{number}", SAMPLERS[agent]
         if (folder / name / "run.yaml").exists():
             found = rltune.resume(folder / name, screen="plain")
         else:
@@ -49,6 +52,7 @@ def search(agent: str, folder: Path) -> None:
         if found.interrupted:
             return
         row = {"what": "search", "env": env, "sampler": sampler, "budget": budget}
+        row |= {"space": number}
         row |= {"trials": list(trials(agent, found)), "when": time.strftime("%Y-%m-%d")}
         append(file_of(agent), row)
 
@@ -56,6 +60,11 @@ def search(agent: str, folder: Path) -> None:
 def searches(agent: str) -> list[dict[str, Any]]:
     """Return the searches of an agent that were recorded."""
     return [row for row in read(file_of(agent)) if row["what"] == "search"]
+
+
+def number_of(row: dict[str, Any]) -> int:
+    """Return the number of the space that a search has searched."""
+    return int(row.get("space", 0))
 
 
 def trials(agent: str, found: rltune.SearchResult) -> Iterator[dict[str, Any]]:
@@ -104,17 +113,20 @@ def candidates(agent: str) -> list[dict[str, Any]]:
         for preset in presets(agent)
         if preset.name == "zoo" and preset.env and not preset.env[0].startswith("ALE/")
     ]
-    for env in dict.fromkeys(row["env"] for row in searches(agent)):
+    for number, env in dict.fromkeys((number_of(row), row["env"]) for row in searches(agent)):
         own = [
             trial
             for row in searches(agent)
             for trial in row["trials"]
-            if row["env"] == env and trial["origin"] == "sampler" and trial["state"] == "COMPLETE"
+            if (number_of(row), row["env"]) == (number, env)
+            and trial["origin"] == "sampler"
+            and trial["state"] == "COMPLETE"
         ]
         own.sort(key=lambda trial: end(trial["returns"]), reverse=True)
+        best, first = own[: BEST[agent]], number * BEST[agent]
         found += [
             {"name": f"search {env} {i}", "of": [env], "config": trial["values"]}
-            for i, trial in enumerate(own[: BEST[agent]])
+            for i, trial in enumerate(best, first)
         ]
     return found
 
