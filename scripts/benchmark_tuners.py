@@ -111,9 +111,14 @@ def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
             1 - value if "one_minus_log" in about else 2**value if "pow2" in about else value
         )
     config: dict[str, Any] = space.resolve(values)
-    if "n_steps" in config:  # the constraint of the space
+    # Ray Tune and Optuna know no constraints: the nearest value that the space allows is taken.
+    if "n_steps" in config:
         n_envs = config.get("n_envs", config_class(space.agent)().n_envs)
         config["batch_size"] = min(config["batch_size"], config["n_steps"] * n_envs)
+    if (asked := config.get("gradient_steps")) is not None:
+        nearest = sorted((2**k for k in range(8)), key=lambda n: max(n, asked) / min(n, asked))
+        tried = ({**config, "gradient_steps": n} for n in nearest)
+        config = next(config for config in tried if not space.violations(config))
     return config
 
 

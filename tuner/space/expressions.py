@@ -10,7 +10,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": max,
     "min": min,
     "round": round,
+    "sum": sum,
 }
+OF_A_LIST = "sum"  # the others take numbers
 MAX_LENGTH = 500
 MAX_DEPTH = 40
 MAX_BITS = 256  # of a whole number: a power beyond it is a mistake
@@ -211,7 +213,9 @@ def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
         return _compare(node, values)
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
-    return FUNCTIONS[node.func.id](*(_number(argument, values) for argument in node.args))
+    name = node.func.id
+    taken = _numbers if name == OF_A_LIST else _number
+    return FUNCTIONS[name](*(taken(argument, values) for argument in node.args))
 
 
 def _all(node: ast.BoolOp, values: Mapping[str, Any]) -> bool:
@@ -222,6 +226,13 @@ def _number(node: ast.expr, values: Mapping[str, Any]) -> int | float:
     value = _evaluate(node, values)
     if not isinstance(value, (int, float)):
         raise TypeError(f"{ast.unparse(node)} is {value!r}, not a number")
+    return value
+
+
+def _numbers(node: ast.expr, values: Mapping[str, Any]) -> Sequence[int | float]:
+    value = _evaluate(node, values)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, (int, float)) for v in value):
+        raise TypeError(f"{ast.unparse(node)} is {value!r}, not a list of numbers")
     return value
 
 

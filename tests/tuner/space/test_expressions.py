@@ -11,7 +11,7 @@ from rltune.space.expressions import FUNCTIONS, Expression
 # A busy machine is no failure.
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-VALUES = {"a": 6, "b": 4, "x": 0.5, "zero": 0, "name": "adam", "flag": True}
+VALUES = {"a": 6, "b": 4, "x": 0.5, "zero": 0, "name": "adam", "flag": True, "sizes": [64, 32]}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ VALUES = {"a": 6, "b": 4, "x": 0.5, "zero": 0, "name": "adam", "flag": True}
         ("2 ** -1", 0.5),
         ("min(a, b) + max(a, b, 100) - abs(-3)", 101),
         ("round(x) + floor(1.7) + ceil(1.2) + log2(8)", 6.0),
+        ("a * sum(sizes) <= 576", True),
         ("b <= a < 7", True),
         ("b <= a < 6", False),
         ("not flag or name == 'adam'", True),
@@ -127,6 +128,8 @@ def test_an_unknown_function_gets_the_close_match() -> None:
         ("(-8) ** x", "negative"),
         ("log2(zero)", "domain|positive"),
         ("a * 2 ** 300", "too large"),
+        ("sum(a)", "a is 6, not a list of numbers"),
+        ("max(sizes, 1)", "not a number"),
     ],
 )
 def test_says_what_cannot_be_computed(text: str, reason: str) -> None:
