@@ -6,12 +6,12 @@
     python scripts/study_portfolios.py choose ppo    # the portfolio, for search_spaces/ppo.yaml
 
 `search` runs rltune on each environment of the agent's suite, and with `--space 1` once more, where
-the space has changed. `measure` trains the best of each
-search, and the known-good settings of all environments, on every environment. A portfolio is chosen
-greedily: its first member is the configuration that is best on average, each further one adds most
-to the best of those before it. `judge` leaves one environment out, with everything that was learned
-from it, and replays its search with the portfolio of the others and without. Everything that was
-measured is stored in docs/benchmarks/portfolios/.
+the space has changed. `measure` trains the best of each search, and the known-good settings of all
+environments, on every environment. A portfolio is chosen greedily: its first member is the
+configuration that is best on average, each further one adds most to the best of those before it.
+`judge` leaves one environment out, with everything that was learned from it, and replays its latest
+search with the portfolio of the others and without. Everything that was measured is stored in
+docs/benchmarks/portfolios/.
 """
 
 from __future__ import annotations
