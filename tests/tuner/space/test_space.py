@@ -500,3 +500,13 @@ def test_samples_respect_conditions_and_constraints(s: Space, seed: int) -> None
         met = all(values.get(p) in wanted for p, wanted in dimension.when.items())
         assert (name in config) == met
     assert Space.from_dict(s.to_dict()) == s
+
+
+@pytest.mark.parametrize("agent", ["sac", "td3", "ddpg"])
+def test_small_networks_alone_may_be_updated_several_times_per_env_step(agent: str) -> None:
+    space, generator = Space.load(agent), rng()
+    most = {64: 0.0, 256: 0.0}
+    for values in (space.sample(generator) for _ in range(500)):
+        width = values["net_arch"][0]
+        most[width] = max(most[width], values["gradient_steps"] / values["train_freq"])
+    assert most == {64: 4.0, 256: 1.0}
