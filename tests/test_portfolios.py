@@ -160,3 +160,18 @@ def test_a_training_among_the_lower_half_ends_at_a_third(portfolios: SimpleNames
     whole = record.train("ppo", task, values, 0, [])
     assert len(whole["returns"]) == 9
     assert whole["returns"][:3] == found["returns"]
+
+
+def test_the_best_of_the_latest_space_are_measured_first(
+    portfolios: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portfolios.record, "RESULTS", tmp_path)
+    trial = {"origin": "sampler", "state": "COMPLETE", "seconds": 1.0}
+    for space, rate in ((0, 0.1), (1, 0.2)):
+        found = [{**trial, "values": {"gamma": rate}, "returns": [float(i)]} for i in range(3)]
+        row = {"what": "search", "env": "a", "space": space, "trials": found}
+        with portfolios.record.file_of("td3").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    searched = [c for c in portfolios.record.candidates("td3") if c["name"].startswith("search")]
+    assert [c["name"] for c in searched] == ["search a 1", "search a 0"]
+    assert [c["config"]["gamma"] for c in searched] == [0.2, 0.1]

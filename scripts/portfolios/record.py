@@ -105,15 +105,16 @@ def end(curve: Sequence[float]) -> float:
 def candidates(agent: str) -> list[dict[str, Any]]:
     """Return what is tried everywhere: known-good settings, and the best of each search.
 
-    ``of`` are the environments that a candidate is known from; a choice that leaves one of them out
-    must not have it.
+    Those of the latest space come first. ``of`` are the environments that a candidate is known
+    from; a choice that leaves one of them out must not have it.
     """
     found: list[dict[str, Any]] = [
         {"name": f"{preset.name} {preset.env[0]}", "of": list(preset.env), "config": preset.values}
         for preset in presets(agent)
         if preset.name == "zoo" and preset.env and not preset.env[0].startswith("ALE/")
     ]
-    for number, env in dict.fromkeys((number_of(row), row["env"]) for row in searches(agent)):
+    latest = sorted(searches(agent), key=number_of, reverse=True)
+    for number, env in dict.fromkeys((number_of(row), row["env"]) for row in latest):
         own = [
             trial
             for row in searches(agent)
