@@ -93,14 +93,15 @@ def test_the_portfolio_of_the_others_is_judged_on_the_environment_left_out(
     monkeypatch.setattr(portfolios.record, "RESULTS", tmp_path)
     monkeypatch.setattr(portfolios.record, "presets", lambda agent: [])
     rows: list[dict[str, Any]] = []
-    for env in "abc":
+    for number, env in enumerate("abc"):
         tried = [("default", 1.0), *(("sampler", value) for value in (3.0, 2.0, 10.0))]
         rows.append(
             {
                 "what": "search", "env": env, "sampler": "tpe",
                 "trials": [
                     {
-                        "origin": origin, "values": {"gamma": value}, "returns": [value] * 9,
+                        "origin": origin, "values": {"gamma": value + number / 8},
+                        "returns": [value] * 9,
                         "seconds": 9.0, "state": "COMPLETE",
                     }
                     for origin, value in tried
@@ -162,16 +163,19 @@ def test_a_training_among_the_lower_half_ends_at_a_third(portfolios: SimpleNames
     assert whole["returns"][:3] == found["returns"]
 
 
-def test_the_best_of_the_latest_space_are_measured_first(
+def test_the_best_of_the_latest_space_are_measured_first_and_once(
     portfolios: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portfolios.record, "RESULTS", tmp_path)
     trial = {"origin": "sampler", "state": "COMPLETE", "seconds": 1.0}
-    for space, rate in ((0, 0.1), (1, 0.2)):
-        found = [{**trial, "values": {"gamma": rate}, "returns": [float(i)]} for i in range(3)]
-        row = {"what": "search", "env": "a", "space": space, "trials": found}
+    for env, space, gamma in (("a", 0, 0.9), ("a", 1, 0.95), ("b", 1, 0.95), ("b", 0, 0.99)):
+        found = [{**trial, "values": {"gamma": gamma}, "returns": [float(i)]} for i in range(3)]
+        row = {"what": "search", "env": env, "space": space, "trials": found}
         with portfolios.record.file_of("td3").open("a") as file:
             file.write(json.dumps(row) + "\n")
     searched = [c for c in portfolios.record.candidates("td3") if c["name"].startswith("search")]
-    assert [c["name"] for c in searched] == ["search a 1", "search a 0"]
-    assert [c["config"]["gamma"] for c in searched] == [0.2, 0.1]
+    assert [(c["name"], c["of"], c["config"]["gamma"]) for c in searched] == [
+        ("search a 1", ["a", "b"], 0.95),
+        ("search a 0", ["a"], 0.9),
+        ("search b 0", ["b"], 0.99),
+    ]

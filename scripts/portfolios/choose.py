@@ -59,7 +59,7 @@ def choose(
     Args:
         known: the scores
         costs: of a whole training
-        origins: the environments that a candidate is known from
+        origins: the environments that a candidate is known from; one without an entry is left out
         without: an environment that is left out, with the candidates known from it
         size: of the portfolio
         per_cost: a member is chosen by what it adds to the best of those before it, over its cost;
@@ -69,7 +69,7 @@ def choose(
     pool = [
         name
         for name in known[envs[0]]
-        if without not in origins[name] and all(name in known[env] for env in envs)
+        if without not in origins.get(name, [without]) and all(name in known[env] for env in envs)
     ]
     best = dict.fromkeys(envs, 0.0)
     chosen: list[str] = []

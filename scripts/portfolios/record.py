@@ -106,7 +106,8 @@ def candidates(agent: str) -> list[dict[str, Any]]:
     """Return what is tried everywhere: known-good settings, and the best of each search.
 
     Those of the latest space come first. ``of`` are the environments that a candidate is known
-    from; a choice that leaves one of them out must not have it.
+    from, several where searches found the same one; a choice that leaves one of them out must not
+    have it.
     """
     found: list[dict[str, Any]] = [
         {"name": f"{preset.name} {preset.env[0]}", "of": list(preset.env), "config": preset.values}
@@ -125,10 +126,12 @@ def candidates(agent: str) -> list[dict[str, Any]]:
         ]
         own.sort(key=lambda trial: end(trial["returns"]), reverse=True)
         best, first = own[: BEST[agent]], number * BEST[agent]
-        found += [
-            {"name": f"search {env} {i}", "of": [env], "config": trial["values"]}
-            for i, trial in enumerate(best, first)
-        ]
+        for i, trial in enumerate(best, first):
+            same = [one for one in found if one["config"] == trial["values"]]
+            if same:
+                same[0]["of"] = [*dict.fromkeys([*same[0]["of"], env])]
+            else:
+                found.append({"name": f"search {env} {i}", "of": [env], "config": trial["values"]})
     return found
 
 
