@@ -103,9 +103,11 @@ def chosen(agent: str) -> str:
     origins = {name: candidate["of"] for name, candidate in candidates.items()}
     lines = ["portfolio:                        # scripts/study_portfolios.py has learned it"]
     for name in choose(known, costs, origins):
-        values = yaml.safe_dump(
-            candidates[name]["config"], sort_keys=False, default_flow_style=None, width=96
-        )
+        config = {
+            key: yaml.safe_load(value) if isinstance(value, str) and value[:1] == "[" else value
+            for key, value in candidates[name]["config"].items()
+        }
+        values = yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=96)
         first, *rest = values.splitlines()
         lines += [f"  # {name}", f"  - {first}", *(f"    {line}" for line in rest)]
     return "\n".join(lines)
