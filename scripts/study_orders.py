@@ -3,6 +3,7 @@
     python scripts/study_seeds.py record       # the curves
     python scripts/study_orders.py openings    # a minute: whole trials first, or first rungs
     python scripts/study_orders.py endings     # minutes: whom the test seeds are spent on
+    python scripts/study_orders.py dear        # minutes: the same, where the defaults are dear
 
 `openings` replays the first trials with two workers: the defaults, the known-good settings and
 configurations drawn from the space, judged by ASHA. *whole* is what a search does: a trial goes on
@@ -15,12 +16,17 @@ clearly behind. *top two*: each gets one; then the next goes to the best or to i
 *halving*: each gets one, then the better half of them, and so on. Behind the number of finalists
 stands the part of the trainings that the tournament may take. A configuration at the median or at
 0.8 of the order stands for the defaults.
+
+`dear` has a tournament that is short of time, where training the defaults takes as long as several
+finalists. Finalists join it where there is time for three seeds of each, and so many of the
+defaults.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -30,6 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import study_seeds as recorded
 from json_lines import read
+from rltune.common.formats import plural
 
 WORKERS = 2
 POINTS = (1, 3, 9)  # evaluations at which there are rungs
@@ -222,7 +229,7 @@ def _one_each(finalists: Sequence[int], limit: int, seeds: Sequence[int], scores
     return {n: {seeds[0]: scores[n][seeds[0]]} for n in finalists[:limit]}
 
 
-HOW = {"race": race, "top two": top_two, "halving": halving}
+HOW: dict[str, Spend] = {"race": race, "top two": top_two, "halving": halving}
 
 
 def endings(repetitions: int) -> None:
@@ -243,6 +250,72 @@ def endings(repetitions: int) -> None:
             name = f"{setting.agent}, {setting.env}"
             print(f"| {name} | {total} | {' | '.join(cells)} |", flush=True)
 
+
+# ------------------------------------------------------------------------------------ dear defaults
+
+DEAR = (3.0, 4.0, 6.0)  # trainings of a finalist that one of the defaults takes
+OF_DEFAULTS = (3, 2, 1)  # seeds of the defaults for which there has to be time
+
+
+def dear(repetitions: int) -> None:
+    """Print the true return of the configuration that is named."""
+    names = [f"{plural(n, 'seed')} of the defaults" for n in OF_DEFAULTS]
+    print(f"| agent, environment | trainings | price | {' | '.join(names)} |")
+    print("|---" * (3 + len(names)) + "|")
+    for setting in recorded.SETTINGS:
+        for total, price in itertools.product((30, 45, 60), DEAR):
+            found = [
+                [
+                    value
+                    for place in recorded.DEFAULTS_AT
+                    for value in map(
+                        partial(named, setting, place, total, Ending(f"dear {n} {price}", 3, 0.4)),
+                        range(repetitions),
+                    )
+                ]
+                for n in OF_DEFAULTS
+            ]
+            cells = [recorded.against(mine, found[0]) for mine in found]
+            name = f"{setting.agent}, {setting.env}"
+            print(f"| {name} | {total} | {price:g} | {' | '.join(cells)} |", flush=True)
+
+
+def short_of_time(
+    of_defaults: int,
+    price: float,
+    finalists: Sequence[int],
+    limit: int,
+    seeds: Sequence[int],
+    scores: Scores,
+) -> Scores:
+    """Spend the test seeds on those for whom there is time."""
+    from rltune.answer.model import Finalist
+    from rltune.answer.tournament import LEAST_SEEDS, Tournament
+
+    entries = [
+        Finalist(trial=n, config={}, origins=("default",) if i == 0 else ("sampler",))
+        for i, n in enumerate(finalists)
+    ]
+    kept, others = entries[:2], entries[2:]
+    for entry in others:
+        if price * of_defaults + LEAST_SEEDS * len(kept) <= limit:
+            kept.append(entry)
+    tournament, left = Tournament(kept, seeds, len(seeds) - 1), float(limit)
+
+    def price_of(finalist: Finalist) -> float:
+        return price if finalist.trial == finalists[0] else 1.0
+
+    while (job := tournament.next_job((), price_of, left)) is not None:
+        finalist, seed = job
+        left -= price_of(finalist)
+        tournament.record(finalist.trial, seed, scores[finalist.trial][seed])
+    return {f.trial: dict(f.seeds) for f in tournament.results()}
+
+
+HOW |= {
+    f"dear {n} {price}": partial(short_of_time, n, price)
+    for n, price in itertools.product(OF_DEFAULTS, DEAR)
+}
 
 _curves: dict[Any, Any] = {}
 
@@ -279,13 +352,15 @@ def named(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("openings", "endings"))
+    parser.add_argument("what", choices=("openings", "endings", "dear"))
     parser.add_argument("--repetitions", type=int)
     args = parser.parse_args()
     if args.what == "openings":
         openings(args.repetitions or 300)
-    else:
+    elif args.what == "endings":
         endings(args.repetitions or 60)
+    else:
+        dear(args.repetitions or 60)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ class Retesting:
 
         The defaults and the best of the search are always among them. Known-good settings join
         where there are two seeds for each. The others are asked in the order of their tuning
-        scores, and join where there are `LEAST_SEEDS` for each.
+        scores, and join where there are `LEAST_SEEDS` for each; the first of them also where the
+        defaults and the known-good settings, which may be dear, have only two.
         """
         prices = {
             finalist.trial: self.prices.of_retraining(finalist.trial, finalist.config)
@@ -120,17 +121,22 @@ class Retesting:
         asked = sorted(finalists, key=tuning_quality, reverse=True)
         asked.sort(key=lambda finalist: "default" not in finalist.origins)
         kept, others = asked[:2], asked[2:]
-        known_good = [f for f in others if any(map(is_reference, f.origins))]
+        references = [f for f in finalists if any(map(is_reference, f.origins))]
 
-        def is_enough(some: list[Finalist], seeds: int) -> bool:
-            runs = [(prices[f.trial] or mean, max(0, seeds - done[f.trial])) for f in some]
-            return TOURNAMENT_MARGIN * sum(price * n for price, n in runs) <= left
+        def is_enough(some: list[Finalist], seeds: int, of_references: int) -> bool:
+            wanted = {f.trial: of_references if f in references else seeds for f in some}
+            cost = sum(
+                (prices[f.trial] or mean) * max(0, wanted[f.trial] - done[f.trial]) for f in some
+            )
+            return TOURNAMENT_MARGIN * cost <= left
 
-        for finalist in known_good:
-            if is_enough([*kept, finalist], min(least, 2)):
-                kept.append(finalist)
+        few = min(least, 2)
         for finalist in others:
-            if finalist not in known_good and is_enough([*kept, finalist], least):
+            if finalist in references and is_enough([*kept, finalist], few, few):
+                kept.append(finalist)
+        rivals = [finalist for finalist in others if finalist not in references]
+        for finalist in rivals:
+            if is_enough([*kept, finalist], least, few if finalist is rivals[0] else least):
                 kept.append(finalist)
         return [finalist for finalist in finalists if finalist in kept]
 
