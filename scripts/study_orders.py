@@ -31,12 +31,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import study_seeds as recorded
 from json_lines import read
 from rltune.common.formats import plural
+
+if TYPE_CHECKING:
+    from rltune.answer.model import Finalist
 
 WORKERS = 2
 POINTS = (1, 3, 9)  # evaluations at which there are rungs
@@ -156,7 +159,7 @@ def openings(repetitions: int) -> None:
 # ----------------------------------------------------------------------------------------- endings
 
 Scores = dict[int, dict[int, float]]  # configuration -> test seed -> score
-Spend = Callable[[Sequence[int], int, Callable[[int], float | None]], Scores]
+Spend = Callable[[Sequence[int], int, Sequence[int], Scores], Scores]
 
 
 class Ending(NamedTuple):
@@ -176,14 +179,9 @@ ENDINGS = (
 
 def race(finalists: Sequence[int], limit: int, seeds: Sequence[int], scores: Scores) -> Scores:
     """Spend the test seeds as a search does."""
-    from rltune.answer.model import Finalist
     from rltune.answer.tournament import Tournament
 
-    entries = [
-        Finalist(trial=n, config={}, origins=("default",) if i == 0 else ("sampler",))
-        for i, n in enumerate(finalists)
-    ]
-    tournament = Tournament(entries, seeds, len(seeds) - 1)
+    tournament = Tournament(_entries(finalists), seeds, len(seeds) - 1)
     for _ in range(limit):
         if (job := tournament.next_job(())) is None:
             break
@@ -225,11 +223,21 @@ def halving(finalists: Sequence[int], limit: int, seeds: Sequence[int], scores: 
     return got
 
 
+def _entries(finalists: Sequence[int]) -> list[Finalist]:
+    """Return the finalists as those of a search; the first one is the defaults."""
+    from rltune.answer.model import Finalist
+
+    return [
+        Finalist(trial=n, config={}, origins=("default",) if i == 0 else ("sampler",))
+        for i, n in enumerate(finalists)
+    ]
+
+
 def _one_each(finalists: Sequence[int], limit: int, seeds: Sequence[int], scores: Scores) -> Scores:
     return {n: {seeds[0]: scores[n][seeds[0]]} for n in finalists[:limit]}
 
 
-HOW: dict[str, Spend] = {"race": race, "top two": top_two, "halving": halving}
+HOW = {"race": race, "top two": top_two, "halving": halving}
 
 
 def endings(repetitions: int) -> None:
@@ -239,11 +247,7 @@ def endings(repetitions: int) -> None:
     for setting in recorded.SETTINGS:
         for total in (20, 30, 45):
             found = [
-                [
-                    value
-                    for place in recorded.DEFAULTS_AT
-                    for value in map(partial(named, setting, place, total, e), range(repetitions))
-                ]
+                true_returns(setting, total, e.finalists, e.part, HOW[e.how], repetitions)
                 for e in ENDINGS
             ]
             cells = [recorded.against(mine, found[0]) for mine in found]
@@ -265,14 +269,7 @@ def dear(repetitions: int) -> None:
     for setting in recorded.SETTINGS:
         for total, price in itertools.product((30, 45, 60), DEAR):
             found = [
-                [
-                    value
-                    for place in recorded.DEFAULTS_AT
-                    for value in map(
-                        partial(named, setting, place, total, Ending(f"dear {n} {price}", 3, 0.4)),
-                        range(repetitions),
-                    )
-                ]
+                true_returns(setting, total, 3, 0.4, partial(short_of_time, n, price), repetitions)
                 for n in OF_DEFAULTS
             ]
             cells = [recorded.against(mine, found[0]) for mine in found]
@@ -289,18 +286,13 @@ def short_of_time(
     scores: Scores,
 ) -> Scores:
     """Spend the test seeds on those for whom there is time."""
-    from rltune.answer.model import Finalist
     from rltune.answer.tournament import LEAST_SEEDS, Tournament
 
-    entries = [
-        Finalist(trial=n, config={}, origins=("default",) if i == 0 else ("sampler",))
-        for i, n in enumerate(finalists)
-    ]
-    kept, others = entries[:2], entries[2:]
-    for entry in others:
+    kept, others = finalists[:2], finalists[2:]
+    for number in others:
         if price * of_defaults + LEAST_SEEDS * len(kept) <= limit:
-            kept.append(entry)
-    tournament, left = Tournament(kept, seeds, len(seeds) - 1), float(limit)
+            kept = [*kept, number]
+    tournament, left = Tournament(_entries(kept), seeds, len(seeds) - 1), float(limit)
 
     def price_of(finalist: Finalist) -> float:
         return price if finalist.trial == finalists[0] else 1.0
@@ -312,18 +304,44 @@ def short_of_time(
     return {f.trial: dict(f.seeds) for f in tournament.results()}
 
 
-HOW |= {
-    f"dear {n} {price}": partial(short_of_time, n, price)
-    for n, price in itertools.product(OF_DEFAULTS, DEAR)
-}
-
 _curves: dict[Any, Any] = {}
 
 
+def true_returns(
+    setting: recorded.Setting,
+    total: int,
+    finalists: int,
+    part: float,
+    spend: Spend,
+    repetitions: int,
+) -> list[float]:
+    """Return the true returns of the configurations that searches name.
+
+    Args:
+        setting: agent and environment
+        total: trainings of the search and its tournament
+        finalists: beside the defaults
+        part: of the trainings, for the tournament
+        spend: the test seeds, on whom
+        repetitions: for each configuration that stands for the defaults
+    """
+    return [
+        named(setting, place, total, finalists, part, spend, repetition)
+        for place in recorded.DEFAULTS_AT
+        for repetition in range(repetitions)
+    ]
+
+
 def named(
-    setting: recorded.Setting, place: float, total: int, ending: Ending, repetition: int
+    setting: recorded.Setting,
+    place: float,
+    total: int,
+    finalists: int,
+    part: float,
+    spend: Spend,
+    repetition: int,
 ) -> float:
-    """Return the true return of the configuration that is named after so many trainings."""
+    """Return the true return of the configuration that one search names; see `true_returns`."""
     from rltune.answer.model import Finalist
     from rltune.answer.ranking import build_answer
 
@@ -335,11 +353,10 @@ def named(
     rng = np.random.default_rng(repetition)
     seeds = rng.permutation(recorded.SEEDS).tolist()
     tests, unseen, own = seeds[:TEST_SEEDS], seeds[TEST_SEEDS:-1], seeds[-1:]
-    limit = round(ending.part * total)
+    limit = round(part * total)
     pool = {n: by_seed for n, by_seed in curves.items() if n != default}
     best, _ = recorded.search(pool, recorded.POLICIES["one seed"], total - limit, own, rng)
-    finalists = [default, *best[: ending.finalists]]
-    got = HOW[ending.how](finalists, limit, tests, scores)
+    got = spend([default, *best[:finalists]], limit, tests, scores)
     answer = build_answer(
         Finalist(
             trial=n, config={}, origins=("default",) if n == default else ("sampler",), seeds=seeds

@@ -48,8 +48,6 @@ def test_more_updates_than_the_space_allows_become_the_most_it_allows(
 def test_a_minibatch_is_no_longer_than_its_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     tuners = importlib.import_module("benchmark_tuners")
-    space = tuners.space_of("ppo")
     drawn = {"n_steps": 5, "batch_size": 12}  # powers of two: 32 env steps, minibatches of 4,096
-    config = tuners.decode(drawn, space)
-    assert config["batch_size"] < 2**12
-    assert not space.violations(config)
+    config = tuners.decode(drawn, tuners.space_of("ppo"))
+    assert config["batch_size"] == 32 * 8  # the environments of PPO's defaults

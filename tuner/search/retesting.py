@@ -104,8 +104,8 @@ class Retesting:
 
         The defaults and the best of the search are always among them. Known-good settings join
         where there are two seeds for each. The others are asked in the order of their tuning
-        scores, and join where there are `LEAST_SEEDS` for each; the first of them also where the
-        defaults and the known-good settings, which may be dear, have only two.
+        scores, and join where there are `LEAST_SEEDS` for each. While a single one of the search
+        is in, two are enough of the defaults and the known-good settings, which may be dear.
         """
         prices = {
             finalist.trial: self.prices.of_retraining(finalist.trial, finalist.config)
@@ -134,9 +134,9 @@ class Retesting:
         for finalist in others:
             if finalist in references and is_enough([*kept, finalist], few, few):
                 kept.append(finalist)
-        rivals = [finalist for finalist in others if finalist not in references]
-        for finalist in rivals:
-            if is_enough([*kept, finalist], least, few if finalist is rivals[0] else least):
+        for finalist in (one for one in others if one not in references):
+            alone = sum(one not in references for one in kept) < 2
+            if is_enough([*kept, finalist], least, few if alone else least):
                 kept.append(finalist)
         return [finalist for finalist in finalists if finalist in kept]
 

@@ -47,6 +47,10 @@ def test_with_little_time_the_worst_finalists_are_left_out() -> None:
     prices[1] = 60.0
     assert left(111) == [0, 1, 5]
     assert left(109) == [0, 5, 3]  # who is dear has no place where a cheaper one has
+    prices |= {1: None, 3: 90.0}
+    assert left(135) == [0, 1, 5, 4]  # two seeds of 10 and 37.5, three of 30 and 20
+    assert left(134) == [0, 1, 5]
+    prices[3] = 20.0
     prices[1] = None
     assert left(math.inf) == [0, 1, 5, 3, 4]
     scores.update({(trial, seed): 1.0 for trial in (0, 5) for seed in (100, 101, 102)})
