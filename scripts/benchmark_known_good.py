@@ -20,7 +20,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -112,13 +112,13 @@ def search(results: Path, minutes: float, folder: Path, only: list[str]) -> None
 # ------------------------------------------------------------------------------------------ tests
 
 
-def tests(results: Path, only: list[str]) -> Iterator[dict[str, Any]]:
+def tests(results: Path, only: list[str], whose: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the trainings that are missing: the first seed of everyone, then the second."""
     keys = ("who", "agent", "env", "budget", "seed")
     done = {tuple(row[k] for k in keys) for row in read(results) if row["what"] == "test"}
     for seed in SEEDS:
         for pair in PAIRS:
-            for who in WHO:
+            for who in whose:
                 job = {"what": "test", "who": who, **pair._asdict(), "seed": seed}
                 if tuple(job[k] for k in keys) in done or (only and pair.agent not in only):
                     continue
@@ -129,10 +129,10 @@ def tests(results: Path, only: list[str]) -> Iterator[dict[str, Any]]:
                 yield job
 
 
-def test(results: Path, at_once: int, only: list[str]) -> None:
+def test(results: Path, at_once: int, only: list[str], whose: Sequence[str]) -> None:
     """Train everyone on fresh seeds."""
     with ThreadPoolExecutor(at_once) as pool:
-        for row in pool.map(partial(in_process, __file__), tests(results, only)):
+        for row in pool.map(partial(in_process, __file__), tests(results, only, whose)):
             row.pop("config", None)
             store(results, row)
             print(*(row[k] for k in ("who", "agent", "env", "seed", "score")), flush=True)
@@ -240,12 +240,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of a search")
     parser.add_argument("--at-once", type=int, default=2, help="trainings at a time")
     parser.add_argument("--agent", nargs="+", default=[], help="search, or test, only these")
+    parser.add_argument("--who", nargs="+", choices=WHO, default=WHO, help="test only these")
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="of the searches")
     args = parser.parse_args()
     if args.what == "search":
         search(args.results, args.minutes, args.folder, args.agent)
     elif args.what == "test":
-        test(args.results, args.at_once, args.agent)
+        test(args.results, args.at_once, args.agent, args.who)
     elif args.what == "table":
         table(args.results)
     elif args.what == "picture":

@@ -72,7 +72,7 @@ def test_what_a_search_names_is_compared_with_known_good_settings(
     assert not file.exists()
     for _ in range(2):
         script.search(file, MINUTES, tmp_path / "runs", [])
-        script.test(file, 2, [])
+        script.test(file, 2, [], script.WHO)
     (search,) = rows(file, "search")
     assert (tmp_path / "runs" / "ppo-CartPole-v1" / "run.yaml").exists()
     assert not search["resumed"]
@@ -108,8 +108,9 @@ def test_settings_that_everyone_knows_are_trained_once(
     monkeypatch.setattr(script, "SEEDS", range(2))
     file = tmp_path / "known-good.jsonl"
     script.store(file, {"what": "search", **pair._asdict(), "origins": origins, "config": {}})
-    todo = list(script.tests(file, []))
+    todo = list(script.tests(file, [], script.WHO))
     assert [job["who"] for job in todo if job["who"] == "rltune"] == ["rltune"] * 2 * (not twin)
+    assert {job["who"] for job in script.tests(file, [], ["defaults"])} == {"defaults"}
     for place, job in enumerate(todo):
         script.store(file, {**job, "score": float(place)})
     found = script.scores(file, pair)
