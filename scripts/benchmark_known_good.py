@@ -219,14 +219,17 @@ def picture(results: Path, image: Path) -> None:
             )  # fmt: skip
         axis.set_xlim(-0.6, 2.6)
         axis.set_xticks([])
+        same = same_as(searches(results, pair)[0]) == "known-good"
+        word = "the same" if same else verdict(found["rltune"], found["known-good"])[0]
         axis.set_title(
             f"{pair.agent.upper()}, {pair.env.split('-')[0]}\n"
-            f"{pair.budget // 1000}k env steps: {verdict(found['rltune'], found['known-good'])[0]}",
+            f"{pair.budget // 1000}k env steps: {word}",
             fontsize=8,
         )
         axis.tick_params(labelsize=7)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=3, fontsize=8, frameon=False)
+    figure.supylabel(f"return on {len(SEEDS)} fresh seeds", fontsize=8)
     figure.tight_layout(rect=(0, 0.2 / (0.4 + 2.1 * rows), 1, 1))
     figure.savefig(image, dpi=150)
     print(image.relative_to(ROOT))
