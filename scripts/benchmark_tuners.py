@@ -3,6 +3,7 @@
     pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2 rl_zoo3==2.9.2
     python scripts/benchmark_tuners.py run       # resumable; nothing else may run on the machine
     python scripts/benchmark_tuners.py table     # for docs/measurements.md
+    python scripts/benchmark_tuners.py front     # for docs/benchmarks.md
 
 Each search has the machine to itself for `MINUTES`: rltune (with its tournament), Ray Tune with
 OptunaSearch and ASHA over our agent, Optuna over Stable-Baselines3's (two processes), and rl-zoo3's
@@ -574,6 +575,65 @@ def table(results: Path) -> None:
             print("| " + " | ".join(cells) + " |")
 
 
+NAMES = {
+    "rltune": "rltune", "tune": "Ray Tune", "optuna": "Optuna over SB3", "zoo": "rl-zoo3",
+}  # fmt: skip
+
+
+def front(results: Path) -> None:
+    """Print two tables, of a row per setting: seconds to the threshold, and test returns.
+
+    A return in bold is better than every other tuner's, beyond chance; a number of seconds in bold
+    is the smallest.
+    """
+    rows = read(results)
+    measured: list[tuple[Setting, dict[str, Found]]] = []
+    for setting in SETTINGS:
+        found = {tuner: Found.of(tuner, setting, rows) for tuner in TUNERS}
+        if all(one.trials for one in found.values()):
+            measured.append((setting, found))
+    print("| setting, threshold | " + " | ".join(NAMES[tuner] for tuner in TUNERS) + " |")
+    print("|---" * (1 + len(TUNERS)) + "|")
+    for setting, found in measured:
+        seconds = {tuner: median(one.seconds) for tuner, one in found.items()}
+        soonest = min(seconds.values())
+        cells = [f"{s:.0f}" if s < NEVER else "never" for s in seconds.values()]
+        marked = [
+            f"**{cell}**" if s == soonest < NEVER else cell
+            for cell, s in zip(cells, seconds.values(), strict=True)
+        ]
+        about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
+        print(f"| {about} | " + " | ".join(marked) + " |")
+    print("\n| setting | " + " | ".join(NAMES[tuner] for tuner in TUNERS) + " |")
+    print("|---" * (1 + len(TUNERS)) + "|")
+    for setting, found in measured:
+        cells = []
+        for tuner, mine in found.items():
+            others = [other for name, other in found.items() if name != tuner]
+            cell = mean_return(mine.returns)
+            cells.append(f"**{cell}**" if all(is_better(mine, one) for one in others) else cell)
+        print(f"| {setting.agent.upper()}, {setting.env} | " + " | ".join(cells) + " |")
+
+
+def mean_return(returns: list[float]) -> str:
+    if len(returns) < 2:
+        return "-"
+    from scipy.stats import ttest_1samp
+
+    around = ttest_1samp(returns, 0.0).confidence_interval()
+    return f"{fmean(returns):.0f} [{around.low:.0f}, {around.high:.0f}]"
+
+
+def is_better(mine: Found, other: Found) -> bool:
+    """Return whether the mean test return is higher beyond chance (Welch's test, 95 %)."""
+    if len(mine.returns) < 2 or len(other.returns) < 2:
+        return False
+    from scipy.stats import ttest_ind
+
+    around = ttest_ind(mine.returns, other.returns, equal_var=False).confidence_interval()
+    return bool(around.low > 0)
+
+
 class Found(NamedTuple):
     """The results of a tuner in a setting, with one value per search."""
 
@@ -647,7 +707,7 @@ def seconds_to(threshold: float, trials: list[Trial]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "table", "search", "worker", "one"))
+    parser.add_argument("what", choices=("run", "table", "front", "search", "worker", "one"))
     parser.add_argument("asked", nargs="?")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--minutes", type=float, default=MINUTES)
@@ -660,6 +720,8 @@ def main() -> None:
         run(args.results, only, args.minutes, args.searches_only)
     elif args.what == "table":
         table(args.results)
+    elif args.what == "front":
+        front(args.results)
     elif args.what == "search":
         tuner, setting, seed, folder, ends, extra = json.loads(args.asked)
         search = globals()[f"search_{tuner}"]

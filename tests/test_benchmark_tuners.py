@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,28 @@ def test_a_minibatch_is_no_longer_than_its_rollout(monkeypatch: pytest.MonkeyPat
     drawn = {"n_steps": 5, "batch_size": 12}  # powers of two: 32 env steps, minibatches of 4,096
     config = tuners.decode(drawn, tuners.space_of("ppo"))
     assert config["batch_size"] == 32 * 8  # the environments of PPO's defaults
+
+
+def test_the_front_tables_have_the_settings_that_everyone_has_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    tuners = importlib.import_module("benchmark_tuners")
+    rows = []
+    for number, tuner in enumerate(tuners.TUNERS):
+        for repetition in range(3):
+            about = {"tuner": tuner, "agent": "sac", "env": "Pendulum-v1", "repetition": repetition}
+            at = 20.0 + 10 * number + repetition if tuner != "zoo" else None
+            value = -150.0 if at else -300.0
+            trial = {"at": at or 1.0, "value": value, "state": "COMPLETE"}
+            rows.append({"what": "search", **about, "trials": [trial]})
+            score = -150.0 - 20 * number + repetition
+            rows += [{"what": "test", **about, "seed": s, "score": score} for s in tuners.SEEDS]
+    rows.append({**rows[0], "env": "CartPole-v1", "agent": "dqn"})  # the others haven't searched it
+    file = tmp_path / "tuners.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    tuners.front(file)
+    lines = capsys.readouterr().out.splitlines()
+    assert "| SAC, Pendulum-v1, -200 | **21** | 31 | 41 | never |" in lines
+    assert any(line.startswith("| SAC, Pendulum-v1 | **-149 [") for line in lines)
+    assert not any("DQN" in line for line in lines)
