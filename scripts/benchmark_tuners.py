@@ -18,13 +18,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -572,7 +573,7 @@ def table(results: Path) -> None:
             alone = tuner == "rltune" or not ours.trials
             against = ["", "", ""] if alone else compared(ours, theirs)
             cells = [tuner, counts, against[0], reached, against[1], best, score, against[2]]
-            print("| " + " | ".join(cells) + " |")
+            line(cells)
 
 
 NAMES = {
@@ -592,46 +593,34 @@ def front(results: Path) -> None:
         found = {tuner: Found.of(tuner, setting, rows) for tuner in TUNERS}
         if all(one.trials for one in found.values()):
             measured.append((setting, found))
-    print("| setting, threshold | " + " | ".join(NAMES[tuner] for tuner in TUNERS) + " |")
-    print("|---" * (1 + len(TUNERS)) + "|")
+    titles = [NAMES[tuner] for tuner in TUNERS]
+    line(["setting, threshold", *titles])
+    line(["---"] * (1 + len(TUNERS)))
     for setting, found in measured:
-        seconds = {tuner: median(one.seconds) for tuner, one in found.items()}
-        soonest = min(seconds.values())
-        cells = [f"{s:.0f}" if s < NEVER else "never" for s in seconds.values()]
-        marked = [
-            f"**{cell}**" if s == soonest < NEVER else cell
-            for cell, s in zip(cells, seconds.values(), strict=True)
-        ]
+        seconds = [median(found[tuner].seconds) for tuner in TUNERS]
+        cells = [f"{s:.0f}" if s < NEVER else "never" for s in seconds]
+        bold = [s == min(seconds) < NEVER for s in seconds]
         about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
-        print(f"| {about} | " + " | ".join(marked) + " |")
-    print("\n| setting | " + " | ".join(NAMES[tuner] for tuner in TUNERS) + " |")
-    print("|---" * (1 + len(TUNERS)) + "|")
+        line([about, *marked(cells, bold)])
+    print()
+    line(["setting", *titles])
+    line(["---"] * (1 + len(TUNERS)))
     for setting, found in measured:
-        cells = []
-        for tuner, mine in found.items():
-            others = [other for name, other in found.items() if name != tuner]
-            cell = mean_return(mine.returns)
-            cells.append(f"**{cell}**" if all(is_better(mine, one) for one in others) else cell)
-        print(f"| {setting.agent.upper()}, {setting.env} | " + " | ".join(cells) + " |")
+        cells = [mean_return(found[tuner].returns, digits=0) or "-" for tuner in TUNERS]
+        bold = [
+            all(lead(found[mine], found[other])[1] > 0 for other in TUNERS if other != mine)
+            for mine in TUNERS
+        ]
+        line([f"{setting.agent.upper()}, {setting.env}", *marked(cells, bold)])
 
 
-def mean_return(returns: list[float]) -> str:
-    if len(returns) < 2:
-        return "-"
-    from scipy.stats import ttest_1samp
-
-    around = ttest_1samp(returns, 0.0).confidence_interval()
-    return f"{fmean(returns):.0f} [{around.low:.0f}, {around.high:.0f}]"
+def line(cells: Sequence[str]) -> None:
+    """Print a line of a table."""
+    print("| " + " | ".join(cells) + " |")
 
 
-def is_better(mine: Found, other: Found) -> bool:
-    """Return whether the mean test return is higher beyond chance (Welch's test, 95 %)."""
-    if len(mine.returns) < 2 or len(other.returns) < 2:
-        return False
-    from scipy.stats import ttest_ind
-
-    around = ttest_ind(mine.returns, other.returns, equal_var=False).confidence_interval()
-    return bool(around.low > 0)
+def marked(cells: Sequence[str], bold: Sequence[bool]) -> list[str]:
+    return [f"**{cell}**" if mark else cell for cell, mark in zip(cells, bold, strict=True)]
 
 
 class Found(NamedTuple):
@@ -659,36 +648,49 @@ class Found(NamedTuple):
         )
 
 
-def shown_returns(returns: list[float]) -> str:
-    """Return the mean return, its interval (Student's t), and each search's return."""
+def mean_return(returns: list[float], digits: int = 1) -> str:
+    """Return the mean return and its interval (Student's t); of fewer than two searches, none."""
     if len(returns) < 2:
-        return ", ".join(f"{entry:.1f}" for entry in returns) or "-"
+        return ""
     from scipy.stats import ttest_1samp
 
     around = ttest_1samp(returns, 0.0).confidence_interval()
+    return f"{fmean(returns):.{digits}f} [{around.low:.{digits}f}, {around.high:.{digits}f}]"
+
+
+def shown_returns(returns: list[float]) -> str:
+    """Return the mean return, its interval, and each search's return."""
     each = ", ".join(f"{value:.1f}" for value in returns)
-    return f"{fmean(returns):.1f} [{around.low:.1f}, {around.high:.1f}] ({each})"
+    return f"{mean} ({each})" if (mean := mean_return(returns)) else each or "-"
+
+
+def lead(ours: Found, theirs: Found) -> tuple[float, float, float]:
+    """Return how much higher our mean test return is, with Welch's interval; else NaN.
+
+    The interval is over the searches: the seeds of one share its winner.
+    """
+    if len(ours.returns) < 2 or len(theirs.returns) < 2:
+        return (math.nan, math.nan, math.nan)
+    from scipy.stats import ttest_ind
+
+    around = ttest_ind(ours.returns, theirs.returns, equal_var=False).confidence_interval()
+    return fmean(ours.returns) - fmean(theirs.returns), float(around.low), float(around.high)
 
 
 def compared(ours: Found, theirs: Found) -> list[str]:
-    """Compare rltune with a tuner: medians of trials and seconds, means of returns.
-
-    The interval of the returns' difference is Welch's over the searches: the seeds of one share
-    its winner.
-    """
+    """Compare rltune with a tuner: medians of trials and seconds, means of returns."""
     trials = f"{median(ours.trials) / median(theirs.trials):.2f} x"
     first, second = median(ours.seconds), median(theirs.seconds)
     bound = "at least " if NEVER in (first, second) and first != second else ""
     sooner = f"{bound}{min(second, 60 * MINUTES) - min(first, 60 * MINUTES):+.0f} s"
     if first == second == NEVER:
         sooner = "neither"
-    if len(ours.returns) < 2 or len(theirs.returns) < 2:
-        return [trials, sooner, "-"]
-    from scipy.stats import ttest_ind
-
-    higher = f"{fmean(ours.returns) - fmean(theirs.returns):+.1f}"
-    around = ttest_ind(ours.returns, theirs.returns, equal_var=False).confidence_interval()
-    return [trials, sooner, f"{higher} [{around.low:+.1f}, {around.high:+.1f}]"]
+    higher, low, high = lead(ours, theirs)
+    return [
+        trials,
+        sooner,
+        "-" if math.isnan(higher) else f"{higher:+.1f} [{low:+.1f}, {high:+.1f}]",
+    ]
 
 
 def values(trials: list[Trial]) -> list[float]:
