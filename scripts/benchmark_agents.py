@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from json_lines import append, read
+from markdown_tables import heading, line
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "benchmarks" / "agents.jsonl"
@@ -319,11 +320,8 @@ def table(results: Path) -> None:
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     versions = sorted({f"{n} {v}" for row in rows for n, v in row["versions"].items()})
     print(f"{max(row['when'] for row in rows)}; {', '.join(versions)}; {machine}\n")
-    print(
-        "| environment | agent | env steps | seeds | score: ours | the reference's | area: ours "
-        "| the reference's |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    compared = ("score: ours", "the reference's", "area: ours", "the reference's")
+    heading(["environment", "agent", "env steps", "seeds", *compared])
     for (env, agent, preset, _, _), group in grouped(rows).items():
         ours, theirs = group.get("rltune", []), group.get("sb3", [])
         if not ours:
@@ -337,7 +335,7 @@ def table(results: Path) -> None:
             enough = min(len(ours), len(theirs)) >= 3  # fewer say nothing
             below = enough and mine is not None and reference is not None and mine[0] < reference[1]
             cells += [shown(mine) + (" **below**" if below else ""), shown(reference)]
-        print("| " + " | ".join(cells) + " |")
+        line(cells)
     for (env, agent, preset, budget, _), group in grouped(rows).items():
         if env == "CartPole-v1" and agent == "ppo" and budget >= 100_000:
             for library, mine in group.items():

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from json_lines import append, read
+from markdown_tables import heading, line
 from winners import in_process, named, scored
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "auto.jsonl"
@@ -121,8 +122,8 @@ def table(results: Path) -> None:
     """Print a row an environment: what `auto` named, and what each agent's own search reached."""
     from rltune.stats.estimates import bootstrap_interval, iqm
 
-    print("| environment | auto names | its return | the best by itself | its return | right |")
-    print("|---|---|---|---|---|---|")
+    agents = ("auto names", "its return", "the best by itself", "its return")
+    heading(["environment", *agents, "right"])
     for env in ENVS:
         scores: dict[tuple[str, str], list[float]] = {}
         for row in rows(results, "test"):
@@ -139,7 +140,7 @@ def table(results: Path) -> None:
         right = "yes" if ours[0][1] == best else "in its interval" if reached >= low else "no"
         cells = [env, ours[0][1], f"{reached:.1f}"]
         cells += [best, f"{iqm(alone[best]):.1f} [{low:.1f}, {high:.1f}]", right]
-        print("| " + " | ".join(cells) + " |")
+        line(cells)
 
 
 def main() -> None:

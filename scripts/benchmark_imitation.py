@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from json_lines import append, read
+from markdown_tables import heading, line
 from winners import EPISODES, EVALUATION_SEED, in_process, scored
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -194,8 +195,8 @@ def table(results: Path) -> None:
     """Print a row a task."""
     from rltune.stats.estimates import bootstrap_interval, iqm
 
-    print("| environment | demonstrator | its return | steps shown | clones' return, 95 % "
-          "| part reached, 95 % | seeds |\n|---|---|---|---|---|---|---|")  # fmt: skip
+    clones = ("clones' return, 95 %", "part reached, 95 %", "seeds")
+    heading(["environment", "demonstrator", "its return", "steps shown", *clones])
     for task in TASKS:
         shown, found = (rows(results, what, task) for what in ("demonstrator", "clone"))
         if not shown or not found:
@@ -207,9 +208,9 @@ def table(results: Path) -> None:
         cells = [task.env, f"{task.agent}, {task.budget:,} env steps", f"{best:.1f}"]
         cells += [f"{shown[-1]['steps']:,}", f"{iqm(returns):.1f} [{low:.1f}, {high:.1f}]"]
         cells += ["{:.1%} [{:.1%}, {:.1%}]".format(*parts) + verdict, str(len(returns))]
-        print("| " + " | ".join(cells) + " |")
-    print("\n| learner | environment | env steps | return, 95 % | part of the demonstrator's |\n"
-          "|---|---|---|---|---|")  # fmt: skip
+        line(cells)
+    print()
+    heading(["learner", "environment", "env steps", "return, 95 %", "part of the demonstrator's"])
     for other in OTHERS:
         returns = [
             row["score"]
@@ -223,10 +224,10 @@ def table(results: Path) -> None:
         ]
         if returns and best:
             (low, high), middle = bootstrap_interval(returns), iqm(returns)
-            about = f"{other.agent}, {other.name} | {other.env} | {other.budget:,}"
+            about = [f"{other.agent}, {other.name}", other.env, f"{other.budget:,}"]
             interval = f"{middle:.1f} [{low:.1f}, {high:.1f}]"
             part = f"{middle / best[-1]:.1%}" if best[-1] > 0 else f"it has {best[-1]:.1f}"
-            print(f"| {about} | {interval} | {part} |")
+            line([*about, interval, part])
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from json_lines import append, read
+from markdown_tables import heading, line
 from winners import in_process, named, scored
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -175,8 +176,8 @@ def table(results: Path) -> None:
     """Print a row a pair."""
     from rltune.stats.estimates import bootstrap_interval, iqm
 
-    print("| agent, environment, env steps | trials | rltune | known-good settings | defaults "
-          "| rltune against known-good |\n|---|---|---|---|---|---|")  # fmt: skip
+    returns = ("rltune", "known-good settings", "defaults")
+    heading(["agent, environment, env steps", "trials", *returns, "rltune against known-good"])
     for pair in PAIRS:
         found = scores(results, pair)
         if not all(found.values()):
@@ -193,7 +194,7 @@ def table(results: Path) -> None:
         word, p, low, high = verdict(*(list(found[who].values()) for who in WHO[:2]))
         same = twin == "known-good"
         cells.append("the same" if same else f"{word}: {p:.0%} [{low:.0%}, {high:.0%}]")
-        print("| " + " | ".join(cells) + " |")
+        line(cells)
 
 
 def picture(results: Path, image: Path) -> None:

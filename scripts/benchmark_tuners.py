@@ -36,6 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmark_agents import EVALUATION_SEED, sb3_model, sb3_scores
 from json_lines import append, read
+from markdown_tables import heading, line
 from speed import machine
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -558,9 +559,9 @@ def table(results: Path) -> None:
         print(
             f"\n{setting.agent.upper()} on {setting.env}, {setting.budget:,} env_steps a trial:\n"
         )
-        print(f"| tuner | trials finished | rltune's against it | seconds to {setting.threshold:g} "
-              "| rltune sooner by | best trial | test return | rltune's higher by |")  # fmt: skip
-        print("|---|---|---|---|---|---|---|---|")
+        trials = ("trials finished", "rltune's against it")
+        seconds = (f"seconds to {setting.threshold:g}", "rltune sooner by")
+        heading(["tuner", *trials, *seconds, "best trial", "test return", "rltune's higher by"])
         ours = Found.of("rltune", setting, rows)
         for tuner in TUNERS:
             theirs = Found.of(tuner, setting, rows)
@@ -594,8 +595,7 @@ def front(results: Path) -> None:
         if all(one.trials for one in found.values()):
             measured.append((setting, found))
     titles = [NAMES[tuner] for tuner in TUNERS]
-    line(["setting, threshold", *titles])
-    line(["---"] * (1 + len(TUNERS)))
+    heading(["setting, threshold", *titles])
     for setting, found in measured:
         seconds = [median(found[tuner].seconds) for tuner in TUNERS]
         cells = [f"{s:.0f}" if s < NEVER else "never" for s in seconds]
@@ -603,8 +603,7 @@ def front(results: Path) -> None:
         about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
         line([about, *marked(cells, bold)])
     print()
-    line(["setting", *titles])
-    line(["---"] * (1 + len(TUNERS)))
+    heading(["setting", *titles])
     for setting, found in measured:
         cells = [mean_return(found[tuner].returns, digits=0) or "-" for tuner in TUNERS]
         bold = [
@@ -612,11 +611,6 @@ def front(results: Path) -> None:
             for mine in TUNERS
         ]
         line([f"{setting.agent.upper()}, {setting.env}", *marked(cells, bold)])
-
-
-def line(cells: Sequence[str]) -> None:
-    """Print a line of a table."""
-    print("| " + " | ".join(cells) + " |")
 
 
 def marked(cells: Sequence[str], bold: Sequence[bool]) -> list[str]:

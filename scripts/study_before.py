@@ -34,6 +34,7 @@ from benchmark_tuners import (
     shown_returns,
 )
 from json_lines import append, read
+from markdown_tables import heading, line
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "before.jsonl"
 SETTINGS = (
@@ -114,9 +115,8 @@ def store(results: Path, row: dict[str, Any]) -> None:
 def table(results: Path) -> None:
     """Print a row a setting and state."""
     rows = read(results)
-    print("| setting | state | env steps a second | trials | seconds to the threshold | best trial "
-          "| test return |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|")
+    found = ("trials", "seconds to the threshold", "best trial", "test return")
+    heading(["setting", "state", "env steps a second", *found])
     for setting in SETTINGS:
         for state in STATES:
             mine = [
@@ -140,7 +140,7 @@ def table(results: Path) -> None:
                 ", ".join(f"{value:.1f}" for value in best),
                 shown_returns([fmean(values) for values in scores.values()]),
             ]
-            print("| " + " | ".join(cells) + " |")
+            line(cells)
 
 
 def main() -> None:
