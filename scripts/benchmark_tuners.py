@@ -115,7 +115,7 @@ def decode(parameters: dict[str, Any], space: Any) -> dict[str, Any]:
         )
     config: dict[str, Any] = space.resolve(values)
     # Ray Tune and Optuna know no constraints: the nearest value that the space allows is taken.
-    if "n_steps" in config:
+    if "batch_size" in config and "n_steps" in config:
         n_envs = config.get("n_envs", config_class(space.agent)().n_envs)
         config["batch_size"] = min(config["batch_size"], config["n_steps"] * n_envs)
     if (asked := config.get("gradient_steps")) is not None:
@@ -483,6 +483,9 @@ def run_search(job: dict[str, Any], minutes: float) -> dict[str, Any]:
             process.wait()
         try:
             found = harvest(job["tuner"], folder, started, setting)
+            # In these minutes rl-zoo3 may end no trial. With the others it is a mistake of ours.
+            if job["tuner"] != "zoo" and not values(found["trials"]):
+                raise RuntimeError("no trial has reported a return")
         except Exception:
             print((folder / "log").read_text()[-3000:], flush=True)
             raise
