@@ -606,19 +606,32 @@ def front(results: Path) -> None:
     heading(["setting, threshold", *titles])
     for setting, found in measured:
         seconds = [median(found[tuner].seconds) for tuner in TUNERS]
-        cells = [f"{s:.0f}" if s < NEVER else "never" for s in seconds]
+        cells = [seconds_of(found[tuner]) for tuner in TUNERS]
         bold = [s == min(seconds) < NEVER for s in seconds]
         about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
         line([about, *marked(cells, bold)])
     print()
     heading(["setting", *titles])
     for setting, found in measured:
-        cells = [mean_return(found[tuner].returns, digits=0) or "-" for tuner in TUNERS]
+        cells = [returns_of(found[tuner]) for tuner in TUNERS]
         bold = [
             all(lead(found[mine], found[other])[1] > 0 for other in TUNERS if other != mine)
             for mine in TUNERS
         ]
         line([f"{setting.agent.upper()}, {setting.env}", *marked(cells, bold)])
+
+
+def seconds_of(found: Found) -> str:
+    """Return the median seconds to the threshold; of fewer than three searches, each search's."""
+    seconds = found.seconds if len(found.seconds) < 3 else [median(found.seconds)]
+    return ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in seconds)
+
+
+def returns_of(found: Found) -> str:
+    """Return the mean return with its interval; of fewer than three searches, each search's."""
+    if len(found.returns) < 3:
+        return ", ".join(f"{value:.0f}" for value in found.returns) or "-"
+    return mean_return(found.returns, digits=0)
 
 
 def marked(cells: Sequence[str], bold: Sequence[bool]) -> list[str]:

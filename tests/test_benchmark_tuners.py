@@ -96,3 +96,9 @@ def test_the_front_tables_have_the_settings_that_everyone_has_searched(
     assert returns.startswith("| SAC, Pendulum-v1 | **-149 [")
     assert returns.count("**") == 2  # of the others, none is better than everyone
     assert not any("DQN" in line for line in lines)
+
+    file.write_text("\n".join(json.dumps(row) for row in rows if row["repetition"] < 2))
+    tuners.front(file)  # a median and an interval of two say little: each search's own
+    lines = capsys.readouterr().out.splitlines()
+    assert "| SAC, Pendulum-v1, -200 | **20, 21** | 30, 31 | 40, 41 | never, never |" in lines
+    assert "| SAC, Pendulum-v1 | **-150, -149** | -170, -169 | -190, -189 | -210, -209 |" in lines
