@@ -576,11 +576,11 @@ def table(results: Path) -> None:
             if not theirs.trials:
                 continue
             counts = ", ".join(map(str, theirs.trials))
-            reached = ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in theirs.seconds)
             best = ", ".join(f"{value:.1f}" for value in theirs.best)
             score = shown_returns(theirs.returns)
             alone = tuner == "rltune" or not ours.trials
             against = ["", "", ""] if alone else compared(ours, theirs)
+            reached = shown_seconds(theirs.seconds)
             cells = [tuner, counts, against[0], reached, against[1], best, score, against[2]]
             line(cells)
 
@@ -605,15 +605,23 @@ def front(results: Path) -> None:
     titles = [NAMES[tuner] for tuner in TUNERS]
     heading(["setting, threshold", *titles])
     for setting, found in measured:
-        seconds = [median(found[tuner].seconds) for tuner in TUNERS]
-        cells = [seconds_of(found[tuner]) for tuner in TUNERS]
+        # A median or an interval of fewer than three searches says little: each search's own.
+        each = [found[tuner].seconds for tuner in TUNERS]
+        seconds = [median(own) for own in each]
+        cells = [shown_seconds(own if len(own) < 3 else [median(own)]) for own in each]
         bold = [s == min(seconds) < NEVER for s in seconds]
         about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
         line([about, *marked(cells, bold)])
     print()
     heading(["setting", *titles])
     for setting, found in measured:
-        cells = [returns_of(found[tuner]) for tuner in TUNERS]
+        each = [found[tuner].returns for tuner in TUNERS]
+        cells = [
+            mean_return(own, digits=0)
+            if len(own) > 2
+            else ", ".join(f"{r:.0f}" for r in own) or "-"
+            for own in each
+        ]
         bold = [
             all(lead(found[mine], found[other])[1] > 0 for other in TUNERS if other != mine)
             for mine in TUNERS
@@ -621,17 +629,8 @@ def front(results: Path) -> None:
         line([f"{setting.agent.upper()}, {setting.env}", *marked(cells, bold)])
 
 
-def seconds_of(found: Found) -> str:
-    """Return the median seconds to the threshold; of fewer than three searches, each search's."""
-    seconds = found.seconds if len(found.seconds) < 3 else [median(found.seconds)]
+def shown_seconds(seconds: Sequence[float]) -> str:
     return ", ".join(f"{s:.0f}" if s < NEVER else "never" for s in seconds)
-
-
-def returns_of(found: Found) -> str:
-    """Return the mean return with its interval; of fewer than three searches, each search's."""
-    if len(found.returns) < 3:
-        return ", ".join(f"{value:.0f}" for value in found.returns) or "-"
-    return mean_return(found.returns, digits=0)
 
 
 def marked(cells: Sequence[str], bold: Sequence[bool]) -> list[str]:
