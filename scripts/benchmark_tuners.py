@@ -589,6 +589,8 @@ NAMES = {
     "rltune": "rltune", "tune": "Ray Tune", "optuna": "Optuna over SB3", "zoo": "rl-zoo3",
 }  # fmt: skip
 
+FEW = 3  # of fewer searches, a median or an interval says little: `front` shows each one's own
+
 
 def front(results: Path) -> None:
     """Print two tables, of a row per setting: seconds to the threshold, and test returns.
@@ -605,10 +607,9 @@ def front(results: Path) -> None:
     titles = [NAMES[tuner] for tuner in TUNERS]
     heading(["setting, threshold", *titles])
     for setting, found in measured:
-        # A median or an interval of fewer than three searches says little: each search's own.
         each = [found[tuner].seconds for tuner in TUNERS]
         seconds = [median(own) for own in each]
-        cells = [shown_seconds(own if len(own) < 3 else [median(own)]) for own in each]
+        cells = [shown_seconds(own if len(own) < FEW else [median(own)]) for own in each]
         bold = [s == min(seconds) < NEVER for s in seconds]
         about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
         line([about, *marked(cells, bold)])
@@ -616,12 +617,7 @@ def front(results: Path) -> None:
     heading(["setting", *titles])
     for setting, found in measured:
         each = [found[tuner].returns for tuner in TUNERS]
-        cells = [
-            mean_return(own, digits=0)
-            if len(own) > 2
-            else ", ".join(f"{r:.0f}" for r in own) or "-"
-            for own in each
-        ]
+        cells = [each_return(own, 0) if len(own) < FEW else mean_return(own, 0) for own in each]
         bold = [
             all(lead(found[mine], found[other])[1] > 0 for other in TUNERS if other != mine)
             for mine in TUNERS
@@ -674,8 +670,12 @@ def mean_return(returns: list[float], digits: int = 1) -> str:
 
 def shown_returns(returns: list[float]) -> str:
     """Return the mean return, its interval, and each search's return."""
-    each = ", ".join(f"{value:.1f}" for value in returns)
-    return f"{mean} ({each})" if (mean := mean_return(returns)) else each or "-"
+    each = each_return(returns)
+    return f"{mean} ({each})" if (mean := mean_return(returns)) else each
+
+
+def each_return(returns: list[float], digits: int = 1) -> str:
+    return ", ".join(f"{value:.{digits}f}" for value in returns) or "-"
 
 
 def lead(ours: Found, theirs: Found) -> tuple[float, float, float]:
@@ -695,10 +695,12 @@ def compared(ours: Found, theirs: Found) -> list[str]:
     """Compare rltune with a tuner: medians of trials and seconds, means of returns."""
     trials = f"{median(ours.trials) / median(theirs.trials):.2f} x"
     first, second = median(ours.seconds), median(theirs.seconds)
-    bound = "at least " if NEVER in (first, second) and first != second else ""
-    sooner = f"{bound}{min(second, 60 * MINUTES) - min(first, 60 * MINUTES):+.0f} s"
+    limit = 60 * MINUTES
     if first == second == NEVER:
         sooner = "neither"
+    else:
+        bound = "at least " if second == NEVER else "at most " if first == NEVER else ""
+        sooner = f"{bound}{min(second, limit) - min(first, limit):+.0f} s"
     higher, low, high = lead(ours, theirs)
     return [
         trials,

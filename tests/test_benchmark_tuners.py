@@ -102,3 +102,23 @@ def test_the_front_tables_have_the_settings_that_everyone_has_searched(
     lines = capsys.readouterr().out.splitlines()
     assert "| SAC, Pendulum-v1, -200 | **20, 21** | 30, 31 | 40, 41 | never, never |" in lines
     assert "| SAC, Pendulum-v1 | **-150, -149** | -170, -169 | -190, -189 | -210, -209 |" in lines
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "sooner"),
+    [
+        (20.0, 50.0, "+30 s"),
+        (20.0, None, "at least +280 s"),
+        (None, 100.0, "at most -200 s"),  # ours is later by 200 s or more
+        (None, None, "neither"),
+    ],
+)
+def test_a_search_that_never_reaches_the_threshold_bounds_the_lead(
+    ours: float | None, theirs: float | None, sooner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    tuners = importlib.import_module("benchmark_tuners")
+    found = [
+        tuners.Found([10], [tuners.NEVER if at is None else at], [0.0], []) for at in (ours, theirs)
+    ]
+    assert tuners.compared(*found)[1] == sooner
