@@ -63,7 +63,7 @@ def result_of(agent: str, run: Run, dropped: int | None) -> AgentResult:
     """Return what the run directory of an agent's search says."""
     trials = run.trials()
     ended = trials[trials["state"].isin(["COMPLETE", "PRUNED"])]
-    best = best_objective(run)
+    best = next(iter(objectives(run)), None)
     answer = run.answer
     named = None
     if dropped is None and answer is not None and answer["winner"] is not None:
@@ -88,23 +88,24 @@ def result_of(agent: str, run: Run, dropped: int | None) -> AgentResult:
     )
 
 
-def best_objective(run: Run) -> float | None:
-    """Return the best objective of a search: of whole trials, else of those stopped early."""
+def objectives(run: Run) -> list[float]:
+    """Return the objectives of a search's whole trials, else of those stopped early; best first."""
     trials = run.trials()
     valued = trials[trials["objective"].notna()]
     whole = valued[valued["state"] == "COMPLETE"]
     found = whole if len(whole) else valued[valued["state"] == "PRUNED"]
-    return float(found["objective"].max()) if len(found) else None
+    return sorted(map(float, found["objective"]), reverse=True)
 
 
 def build(results: Sequence[AgentResult], left_out: Mapping[str, str]) -> AgentAnswer:
     """Return the answer: the agent whose configuration is best on the test seeds.
 
+    Of equal ones, it is the one whose training is shorter.
     Where there was no time to test all that led to the end, it is the one with the best trial.
     """
     leading = [result for result in results if result.dropped is None]
     tested = bool(leading) and all(result.scores for result in leading)
-    leading.sort(key=lambda result: _value(result, tested=tested), reverse=True)
+    leading.sort(key=lambda result: (-_value(result, tested=tested), _seconds(result)))
     behind = [result for result in results if result.dropped is not None]
     behind.sort(
         key=lambda result: (result.dropped or 0, _value(result, tested=False)), reverse=True
@@ -133,6 +134,10 @@ def _value(result: AgentResult, *, tested: bool) -> float:
     return -math.inf if value is None else value
 
 
+def _seconds(result: AgentResult) -> float:
+    return math.inf if result.seconds is None else result.seconds
+
+
 def _untested(best: AgentResult, untested: Sequence[AgentResult]) -> str:
     return (
         f"Perhaps {best.agent}: its best trial has {score(best.best)}. That is no proof: there was "
@@ -156,10 +161,14 @@ def _lead(best: AgentResult, second: AgentResult) -> tuple[str, bool]:
     own, others = list(best.scores.values()), list(second.scores.values())
     _, sure = difference(own, others)
     chance = probability_of_improvement(own, others)
-    verdict = "beyond chance" if sure else "not beyond chance: both may be used"
+    if best.iqm == second.iqm:
+        lead = f"{second.agent} reaches the same, {score(second.iqm)}: both may be used"
+    else:
+        verdict = "beyond chance" if sure else "not beyond chance: both may be used"
+        ahead = gain(best.iqm, second.iqm)
+        lead = f"It is ahead of {second.agent} ({score(second.iqm)}) by {ahead}, {verdict}"
     return (
-        f"It is ahead of {second.agent} ({score(second.iqm)}) by {gain(best.iqm, second.iqm)}, "
-        f"{verdict}; a training of {best.agent} is the better one with a probability of "
+        f"{lead}; a training of {best.agent} is the better one with a probability of "
         f"{chance.value:.0%} ({chance.low:.0%} to {chance.high:.0%}).",
         sure,
     )

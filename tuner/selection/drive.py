@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from rltune.runs.directory import AGENT_ANSWER, AGENTS, RunDir, agent_folder
 from rltune.search.search import Search
 from rltune.search.search import resume as resume_search
 from rltune.selection import rounds
-from rltune.selection.answer import AgentAnswer, best_objective, build, result_of
+from rltune.selection.answer import AgentAnswer, build, objectives, result_of
 from rltune.selection.spec import AgentsSpec
 
 ROUNDS = "rounds.yaml"  # what of the rounds is done
@@ -153,14 +152,15 @@ class Rounds:
     def _begin(self, size: int) -> None:
         """Begin the next round, with the agents that go on."""
         agents = self.rounds[-1]["agents"]
-        found = {agent: best_objective(run) for agent in agents if (run := self._run_of(agent))}
-        best = {agent: value for agent, value in found.items() if value is not None}
-        kept = rounds.survivors(best, agents, size)
+        found = {agent: objectives(run) for agent in agents if (run := self._run_of(agent))}
+        kept = rounds.survivors(found, agents, size)
         if not kept:
             raise UserError(f"no agent has a trial with a result; see {self.run.path / AGENTS}.")
         for agent in agents:
             if agent not in kept:
-                self._say(f"{agent} falls behind with {score(best.get(agent, math.nan))}")
+                self._say(
+                    f"{agent} falls behind with {score(next(iter(found.get(agent, [])), None))}"
+                )
         self._say(f"{', '.join(kept)} go on: {plural(len(kept), 'agent')} of {len(agents)}")
         self.rounds.append({"agents": kept, "done": []})
         self.run.write_yaml(ROUNDS, self.rounds)

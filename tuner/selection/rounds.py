@@ -78,14 +78,19 @@ def check_time(agents: int, limit: float | None, trial_time: float) -> None:
         )
 
 
-def survivors(best: Mapping[str, float], agents: Sequence[str], size: int) -> list[str]:
-    """Return the agents that go on, in the order in which they were named.
+def survivors(
+    objectives: Mapping[str, Sequence[float]], agents: Sequence[str], size: int
+) -> list[str]:
+    """Return the agents with the best trials, in the order in which they were named.
+
+    Where the best trials of two are equal, as at an environment's highest return, the next best
+    decide: an agent that gets there often is the faster one, or the surer one.
 
     Args:
-        best: the best objective of each agent; one without any is not in it
+        objectives: of each agent's trials, best first; empty: it has no result
         agents: of the round that has ended
         size: how many go on
     """
-    order = sorted(agents, key=lambda agent: best.get(agent, -math.inf), reverse=True)
-    kept = [agent for agent in order[:size] if agent in best]
+    usable = [agent for agent in agents if objectives.get(agent)]
+    kept = sorted(usable, key=lambda agent: list(objectives[agent]), reverse=True)[:size]
     return [agent for agent in agents if agent in kept]

@@ -37,6 +37,16 @@ def test_a_lead_that_may_be_chance_is_called_so() -> None:
     assert "not beyond chance: both may be used" in answer.sentences[1]
 
 
+def test_of_agents_that_reach_the_same_the_one_with_the_shorter_training_is_named() -> None:
+    slow, fast = result("a2c", [500.0] * 3, seconds=20.0), result("ppo", [500.0] * 3, seconds=5.0)
+    unknown = result("acer", [500.0] * 3, seconds=None)
+    answer = build([unknown, slow, fast], {})
+    assert [found.agent for found in answer.results] == ["ppo", "a2c", "acer"]
+    assert not answer.sure
+    assert "a2c reaches the same, 500.0: both may be used;" in answer.sentences[1]
+    assert "A training takes 0:05 with ppo and 0:20 with a2c." in answer.sentences
+
+
 def test_an_agent_whose_trainings_diverged_is_not_named() -> None:
     lost = result("ppo", [-math.inf] * 5, iqm=-math.inf)
     answer = build([lost, result("sac", [1.0, 2.0, 3.0])], {})

@@ -51,7 +51,13 @@ def test_a_time_limit_that_starts_nothing_is_refused_with_one_that_does() -> Non
 
 
 def test_those_with_the_best_trials_go_on_in_the_order_of_their_names() -> None:
-    best = {"a2c": 3.0, "ppo": 9.0, "sac": -1.0}
-    assert rounds.survivors(best, ["sac", "ppo", "a2c"], 2) == ["ppo", "a2c"]
-    assert rounds.survivors({"sac": 1.0}, ["sac", "ppo"], 2) == ["sac"]  # ppo has no result
+    objectives = {"a2c": [3.0], "ppo": [9.0, 1.0], "sac": [-1.0, -1.0]}
+    assert rounds.survivors(objectives, ["sac", "ppo", "a2c"], 2) == ["ppo", "a2c"]
+    assert rounds.survivors({"sac": [1.0], "ppo": []}, ["sac", "ppo"], 2) == ["sac"]
     assert rounds.survivors({}, ["sac", "ppo"], 2) == []
+
+
+def test_of_agents_with_equal_best_trials_those_go_on_that_reach_it_more_often() -> None:
+    objectives = {"a2c": [500.0, 480.0], "acer": [500.0], "ppo": [500.0, 500.0, 20.0]}
+    assert rounds.survivors(objectives, ["a2c", "acer", "ppo"], 2) == ["a2c", "ppo"]
+    assert rounds.survivors(objectives, ["a2c", "acer", "ppo"], 1) == ["ppo"]
