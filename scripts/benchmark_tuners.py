@@ -569,7 +569,9 @@ def table(results: Path) -> None:
         )
         trials = ("trials finished", "rltune's against it")
         seconds = (f"seconds to {setting.threshold:g}", "rltune sooner by")
-        heading(["tuner", *trials, *seconds, "best trial", "test return", "rltune's higher by"])
+        heading(
+            ["tuner", *trials, *seconds, "best trial", "test return", "rltune's higher by", "p"]
+        )
         ours = Found.of("rltune", setting, rows)
         for tuner in TUNERS:
             theirs = Found.of(tuner, setting, rows)
@@ -579,9 +581,9 @@ def table(results: Path) -> None:
             best = ", ".join(f"{value:.1f}" for value in theirs.best)
             score = shown_returns(theirs.returns)
             alone = tuner == "rltune" or not ours.trials
-            against = ["", "", ""] if alone else compared(ours, theirs)
+            against = ["", "", "", ""] if alone else compared(ours, theirs)
             reached = shown_seconds(theirs.seconds)
-            cells = [tuner, counts, against[0], reached, against[1], best, score, against[2]]
+            cells = [tuner, counts, against[0], reached, against[1], best, score, *against[2:]]
             line(cells)
 
 
@@ -589,14 +591,15 @@ NAMES = {
     "rltune": "rltune", "tune": "Ray Tune", "optuna": "Optuna over SB3", "zoo": "rl-zoo3",
 }  # fmt: skip
 
-FEW = 3  # of fewer searches, a median or an interval says little: `front` shows each one's own
+FEW = 3  # of fewer searches, a median says little: `front` shows each one's own
 
 
 def front(results: Path) -> None:
     """Print two tables, of a row per setting: seconds to the threshold, and test returns.
 
-    A return in bold is better than every other tuner's, beyond chance; a number of seconds in bold
-    is the smallest.
+    Both are medians of the searches; beside returns stand the lowest and the highest. A return in
+    bold is better than every other tuner's, beyond chance; a number of seconds in bold is the
+    smallest.
     """
     rows = read(results)
     measured: list[tuple[Setting, dict[str, Found]]] = []
@@ -609,7 +612,8 @@ def front(results: Path) -> None:
     for setting, found in measured:
         each = [found[tuner].seconds for tuner in TUNERS]
         seconds = [median(own) for own in each]
-        cells = [shown_seconds(own if len(own) < FEW else [median(own)]) for own in each]
+        few = min(map(len, each)) < FEW
+        cells = [shown_seconds(own if few else [median(own)]) for own in each]
         bold = [s == min(seconds) < NEVER for s in seconds]
         about = f"{setting.agent.upper()}, {setting.env}, {setting.threshold:g}"
         line([about, *marked(cells, bold)])
@@ -617,9 +621,10 @@ def front(results: Path) -> None:
     heading(["setting", *titles])
     for setting, found in measured:
         each = [found[tuner].returns for tuner in TUNERS]
-        cells = [each_return(own, 0) if len(own) < FEW else mean_return(own, 0) for own in each]
+        few = min(map(len, each)) < FEW
+        cells = [each_return(own, 0) if few else spread(own) for own in each]
         bold = [
-            all(lead(found[mine], found[other])[1] > 0 for other in TUNERS if other != mine)
+            all(better(found[mine], found[other]) for other in TUNERS if other != mine)
             for mine in TUNERS
         ]
         line([f"{setting.agent.upper()}, {setting.env}", *marked(cells, bold)])
@@ -658,14 +663,18 @@ class Found(NamedTuple):
         )
 
 
-def mean_return(returns: list[float], digits: int = 1) -> str:
+def spread(returns: list[float]) -> str:
+    return f"{median(returns):.0f} [{min(returns):.0f}, {max(returns):.0f}]"
+
+
+def mean_return(returns: list[float]) -> str:
     """Return the mean return and its interval (Student's t); of fewer than two searches, none."""
     if len(returns) < 2:
         return ""
     from scipy.stats import ttest_1samp
 
     around = ttest_1samp(returns, 0.0).confidence_interval()
-    return f"{fmean(returns):.{digits}f} [{around.low:.{digits}f}, {around.high:.{digits}f}]"
+    return f"{fmean(returns):.1f} [{around.low:.1f}, {around.high:.1f}]"
 
 
 def shown_returns(returns: list[float]) -> str:
@@ -691,8 +700,25 @@ def lead(ours: Found, theirs: Found) -> tuple[float, float, float]:
     return fmean(ours.returns) - fmean(theirs.returns), float(around.low), float(around.high)
 
 
+def better(ours: Found, theirs: Found) -> bool:
+    """Return whether our winners are better, beyond chance (docs/benchmarks/held-out.md)."""
+    return bool(ours.returns) and chance(ours, theirs) < 0.05 and lead(ours, theirs)[0] > 0
+
+
+def chance(ours: Found, theirs: Found) -> float:
+    """Return the p of Mann and Whitney's two-sided test over the searches' returns, else 1.
+
+    A search that finds nothing lies far below the others, so a mean says little.
+    """
+    if not ours.returns or not theirs.returns:
+        return 1.0
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(ours.returns, theirs.returns).pvalue)
+
+
 def compared(ours: Found, theirs: Found) -> list[str]:
-    """Compare rltune with a tuner: medians of trials and seconds, means of returns."""
+    """Compare rltune with a tuner: medians of trials and seconds; means and ranks of returns."""
     trials = f"{median(ours.trials) / median(theirs.trials):.2f} x"
     first, second = median(ours.seconds), median(theirs.seconds)
     limit = 60 * MINUTES
@@ -706,6 +732,7 @@ def compared(ours: Found, theirs: Found) -> list[str]:
         trials,
         sooner,
         "-" if math.isnan(higher) else f"{higher:+.1f} [{low:+.1f}, {high:+.1f}]",
+        f"{chance(ours, theirs):.3f}",
     ]
 
 

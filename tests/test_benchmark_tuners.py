@@ -78,7 +78,7 @@ def test_the_front_tables_have_the_settings_that_everyone_has_searched(
     tuners = importlib.import_module("benchmark_tuners")
     rows = []
     for number, tuner in enumerate(tuners.TUNERS):
-        for repetition in range(3):
+        for repetition in range(5):
             about = {"tuner": tuner, "agent": "sac", "env": "Pendulum-v1", "repetition": repetition}
             at = 20.0 + 10 * number + repetition if tuner != "zoo" else None
             value = -150.0 if at else -300.0
@@ -91,17 +91,18 @@ def test_the_front_tables_have_the_settings_that_everyone_has_searched(
     file.write_text("\n".join(map(json.dumps, rows)))
     tuners.front(file)
     lines = capsys.readouterr().out.splitlines()
-    assert "| SAC, Pendulum-v1, -200 | **21** | 31 | 41 | never |" in lines
+    assert "| SAC, Pendulum-v1, -200 | **22** | 32 | 42 | never |" in lines
     (returns,) = (line for line in lines if line.startswith("| SAC, Pendulum-v1 |"))
-    assert returns.startswith("| SAC, Pendulum-v1 | **-149 [")
+    assert returns.startswith("| SAC, Pendulum-v1 | **-148 [-150, -146]** |")
     assert returns.count("**") == 2  # of the others, none is better than everyone
     assert not any("DQN" in line for line in lines)
 
     file.write_text("\n".join(json.dumps(row) for row in rows if row["repetition"] < 2))
-    tuners.front(file)  # a median and an interval of two say little: each search's own
+    tuners.front(file)  # a median of two says little: each search's own
     lines = capsys.readouterr().out.splitlines()
     assert "| SAC, Pendulum-v1, -200 | **20, 21** | 30, 31 | 40, 41 | never, never |" in lines
-    assert "| SAC, Pendulum-v1 | **-150, -149** | -170, -169 | -190, -189 | -210, -209 |" in lines
+    # Two searches each are too few for a lead beyond chance, however large it is.
+    assert "| SAC, Pendulum-v1 | -150, -149 | -170, -169 | -190, -189 | -210, -209 |" in lines
 
 
 @pytest.mark.parametrize(
