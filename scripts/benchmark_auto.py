@@ -118,28 +118,41 @@ def test(results: Path, at_once: int) -> None:
 # ----------------------------------------------------------------------------------------- tables
 
 
+def tested(results: Path, env: str) -> dict[tuple[str, str], list[float]]:
+    """Return the scores on fresh seeds by who named the configuration, and its agent."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows(results, "test"):
+        if row["env"] == env:
+            value = -math.inf if row["score"] is None else row["score"]
+            found.setdefault((row["by"], row["agent"]), []).append(value)
+    return found
+
+
 def table(results: Path) -> None:
-    """Print a row an environment: what `auto` named, and what each agent's own search reached."""
+    """Print a row an environment: what `auto` named and the best search; then all searches."""
     from rltune.stats.estimates import bootstrap_interval, iqm
 
-    agents = ("auto names", "its return", "the best by itself", "its return")
-    heading(["environment", *agents, "right"])
-    for env in ENVS:
-        scores: dict[tuple[str, str], list[float]] = {}
-        for row in rows(results, "test"):
-            if row["env"] == env:
-                value = -math.inf if row["score"] is None else row["score"]
-                scores.setdefault((row["by"], row["agent"]), []).append(value)
-        ours = [key for key in scores if key[0] == AUTO]
-        alone = {agent: values for (by, agent), values in scores.items() if by == "search"}
-        if not ours or not alone:
-            continue
+    scores = {env: found for env in ENVS if (found := tested(results, env))}
+    heading(
+        ["environment", "auto names", "its return", "the best by itself", "its return", "right"]
+    )
+    for env, found in scores.items():
+        ours = next(key for key in found if key[0] == AUTO)
+        alone = {agent: values for (by, agent), values in found.items() if by == "search"}
         best = max(alone, key=lambda agent: iqm(alone[agent]))
         low, high = bootstrap_interval(alone[best])
-        reached = iqm(scores[ours[0]])
-        right = "yes" if ours[0][1] == best else "in its interval" if reached >= low else "no"
-        cells = [env, ours[0][1], f"{reached:.1f}"]
-        cells += [best, f"{iqm(alone[best]):.1f} [{low:.1f}, {high:.1f}]", right]
+        reached = iqm(found[ours])
+        right = "yes" if ours[1] == best else "in its interval" if reached >= low else "no"
+        cells = [env, ours[1], f"{reached:.1f}"]
+        line([*cells, best, f"{iqm(alone[best]):.1f} [{low:.1f}, {high:.1f}]", right])
+    print()
+    agents = sorted({agent for found in scores.values() for by, agent in found if by == "search"})
+    heading(["environment", *agents])
+    for env, found in scores.items():
+        cells = [env]
+        for agent in agents:
+            values = found.get(("search", agent))
+            cells.append("" if values is None else f"{iqm(values):.1f}")
         line(cells)
 
 
