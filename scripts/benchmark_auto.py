@@ -132,7 +132,8 @@ def table(results: Path) -> None:
     """Print a row an environment: what `auto` named and the best search; then all searches."""
     from rltune.stats.estimates import bootstrap_interval, iqm
 
-    scores = {env: found for env in ENVS if (found := tested(results, env))}
+    scores = {env: tested(results, env) for env in ENVS}
+    scores = {env: found for env, found in scores.items() if len({by for by, _ in found}) == 2}
     heading(
         ["environment", "auto names", "its return", "the best by itself", "its return", "right"]
     )

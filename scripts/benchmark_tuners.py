@@ -702,7 +702,7 @@ def lead(ours: Found, theirs: Found) -> tuple[float, float, float]:
 
 def better(ours: Found, theirs: Found) -> bool:
     """Return whether our winners are better, beyond chance (docs/benchmarks/held-out.md)."""
-    return bool(ours.returns) and chance(ours, theirs) < 0.05 and lead(ours, theirs)[0] > 0
+    return chance(ours, theirs) < 0.05 and lead(ours, theirs)[0] > 0
 
 
 def chance(ours: Found, theirs: Found) -> float:

@@ -160,8 +160,9 @@ def _lead(best: AgentResult, second: AgentResult) -> tuple[str, bool]:
     assert second.iqm is not None
     own, others = list(best.scores.values()), list(second.scores.values())
     _, sure = difference(own, others)
+    equal = best.iqm == second.iqm
     chance = probability_of_improvement(own, others)
-    if best.iqm == second.iqm:
+    if equal:
         lead = f"{second.agent} reaches the same, {score(second.iqm)}: both may be used"
     else:
         verdict = "beyond chance" if sure else "not beyond chance: both may be used"
@@ -170,7 +171,7 @@ def _lead(best: AgentResult, second: AgentResult) -> tuple[str, bool]:
     return (
         f"{lead}; a training of {best.agent} is the better one with a probability of "
         f"{chance.value:.0%} ({chance.low:.0%} to {chance.high:.0%}).",
-        sure,
+        sure and not equal,
     )
 
 
