@@ -97,6 +97,10 @@ def test_the_front_tables_have_the_settings_that_everyone_has_searched(
     assert returns.count("**") == 2  # of the others, none is better than everyone
     assert not any("DQN" in line for line in lines)
 
+    file.write_text("\n".join(json.dumps(row) for row in rows if row["repetition"] < 4))
+    tuners.front(file)  # four are too few by the rule, though p is 0.03
+    assert "| SAC, Pendulum-v1 | -148 [-150, -147] |" in capsys.readouterr().out
+
     file.write_text("\n".join(json.dumps(row) for row in rows if row["repetition"] < 2))
     tuners.front(file)  # a median of two says little: each search's own
     lines = capsys.readouterr().out.splitlines()
